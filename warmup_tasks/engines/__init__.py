@@ -1,0 +1,1 @@
+"""Inference engines behind one asynchronous interface, and the double that imitates one. Chooses and judges nothing."""

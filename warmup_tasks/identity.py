@@ -1,0 +1,239 @@
+"""Digests, keys, salts and serving identity: the only place that encodes any of them (spec 1.2 to 1.4).
+
+Nothing here does I/O. Keys are built from percent-encoded components and digests are SHA-256 over canonical JSON
+(RFC 8785), so ("a:b", "c") and ("a", "b:c") never meet.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Self
+from urllib.parse import quote
+
+import rfc8785
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from warmup_tasks.errors import ConfigurationError
+
+KEY_SCHEMA = "wt1"
+NO_TENANT = "!none"  # "!" is encoded in every component, so no tenant and no replica can have these names
+STORE = "!store"
+SALT_MAX_CHARACTERS = 128
+
+
+def canonical_json(value: Any) -> bytes:
+    """Return RFC 8785 JSON. Raises ``ConfigurationError`` where a value has no canonical form (NaN, huge integers)."""
+    try:
+        return bytes(rfc8785.dumps(value))
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
+        raise ConfigurationError(f"a value has no canonical JSON form: {type(error).__name__}") from error
+
+
+def digest(value: Any) -> str:
+    """Return the lowercase hex SHA-256 of the canonical JSON of ``value`` (64 characters)."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def component(text: str) -> str:
+    """Percent-encode one key component, keeping the unreserved characters of RFC 3986."""
+    return quote(text, safe="")
+
+
+def prompt_digest(
+    content: str | Sequence[Mapping[str, Any]] | Sequence[int],
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    template_args: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the digest of a prompt: {messages or prompt, tools, template arguments}, in their order (spec 1.2).
+
+    Args:
+        content: a completion prompt (text or token ids) or the list of chat messages.
+        tools: tool definitions as sent, or None.
+        template_args: chat-template arguments as sent, or None.
+    """
+    is_prompt = isinstance(content, str) or (len(content) > 0 and isinstance(content[0], int))
+    field = "prompt" if is_prompt else "messages"
+    body = {field: content if isinstance(content, str) else list(content)}
+    return digest({**body, "tools": list(tools or []), "template_args": dict(template_args or {})})
+
+
+class EvidenceSource(StrEnum):
+    """How a field of the identity is verified, weakest first; a mere declaration is *unverified* (spec 1.3)."""
+
+    UNVERIFIED = "unverified"
+    REPORTED = "reported"
+    OBSERVED = "observed"
+
+
+class IdentityField(BaseModel):
+    """One field of a serving identity with all three kinds of evidence; None means that source said nothing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    declared: str | None = None
+    reported: str | None = None
+    observed: str | None = None
+
+    @property
+    def value(self) -> str | None:
+        """The value that counts: declared names what ought to serve; without it, what was seen."""
+        return self.declared or self.observed or self.reported
+
+    @property
+    def source(self) -> EvidenceSource:
+        """The strongest evidence behind the field; a declaration that nothing verifies is ``unverified``."""
+        if self.observed is not None:
+            return EvidenceSource.OBSERVED
+        if self.reported is not None:
+            return EvidenceSource.REPORTED
+        return EvidenceSource.UNVERIFIED
+
+    @property
+    def contradiction(self) -> str | None:
+        """Say what contradicts, or None. All three sources speak on the scale of the declaration."""
+        said = {name: v for name in ("declared", "reported", "observed") if (v := getattr(self, name)) is not None}
+        if len(set(said.values())) <= 1:
+            return None
+        return ", ".join(f"{name} {value!r}" for name, value in said.items())
+
+
+class ServingIdentity(BaseModel):
+    """Everything that decides whether cached state is *right* (spec 0, 1.3).
+
+    The digest covers values, not the evidence for them: evidence grows during a run, the namespace must not move.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str
+    weights_revision: IdentityField = IdentityField()
+    dtype: IdentityField = IdentityField()
+    quantization: IdentityField = IdentityField()
+    tokenizer_revision: IdentityField = IdentityField()
+    chat_template_digest: IdentityField = IdentityField()
+    adapter: str | None = None
+    adapter_version: IdentityField = IdentityField()
+
+    @model_validator(mode="after")
+    def _adapter_has_version(self) -> Self:
+        if self.adapter is not None and self.adapter_version.value is None:
+            raise ValueError(f"adapter {self.adapter!r} needs adapter_version: name the version or the path's digest")
+        return self
+
+    def values(self) -> dict[str, str | None]:
+        """Return field name → value that counts, model and adapter included."""
+        return {
+            name: field.value if isinstance(field, IdentityField) else field
+            for name, field in ((name, getattr(self, name)) for name in type(self).model_fields)
+        }
+
+    def digest(self) -> str:
+        """Return the identity's digest (64 hex characters)."""
+        return digest(self.values())
+
+    def evidence(self) -> dict[str, EvidenceSource]:
+        """Return field name → strongest evidence, for the fields that carry any."""
+        fields = ((name, getattr(self, name)) for name in type(self).model_fields)
+        return {name: field.source for name, field in fields if isinstance(field, IdentityField)}
+
+    def contradictions(self) -> list[str]:
+        """Return one sentence per field whose sources disagree."""
+        fields = ((name, getattr(self, name)) for name in type(self).model_fields)
+        return [
+            f"{name}: {field.contradiction}"
+            for name, field in fields
+            if isinstance(field, IdentityField) and field.contradiction
+        ]
+
+    def for_adapter(self, adapter: str, version: IdentityField) -> "ServingIdentity":
+        """Return this base identity with an adapter on top."""
+        return self.model_copy(update={"adapter": adapter, "adapter_version": version})
+
+
+class EmbedderIdentity(BaseModel):
+    """What decides whether a stored embedding is right: the embedder, its revision, the domain lexicon (spec 1.2)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    embedder: str
+    revision: str
+    dimensions: int
+    lexicon_version: str = "none"
+
+    def digest(self) -> str:
+        """Return the identity's digest (64 hex characters)."""
+        return digest(self.model_dump())
+
+
+class SaltMode(StrEnum):
+    """How a tenant's live requests salt the KV cache (spec 1.4)."""
+
+    NONE = "none"
+    AS_LOGGED = "as_logged"
+    DERIVED = "derived"
+
+
+def derived_salt(tenant: str, identity_digest: str, purpose: str = "live") -> str:
+    """Return a salt for tenant and identity: hex only, 64 characters, so every engine accepts it.
+
+    Args:
+        tenant: as it stands in the log; empty is refused, since "no tenant" has no salt of its own.
+        identity_digest: of the serving identity.
+        purpose: ``live``, or a label for twins and controls, which must never meet live blocks.
+    """
+    if not tenant:
+        raise ConfigurationError("an empty tenant has no derived salt: name the tenant, or use salt_mode 'none'")
+    return digest({"salt": 1, "tenant": tenant, "identity": identity_digest, "purpose": purpose})
+
+
+def check_salt(salt: str) -> None:
+    r"""Raise ``ConfigurationError`` for a salt that vLLM refuses: empty, over 128 characters, or with ``@ / \ NUL``."""
+    if not salt or len(salt) > SALT_MAX_CHARACTERS or any(c in salt for c in "@/\\\0"):
+        raise ConfigurationError("cache_salt must have 1 to 128 characters and none of '@', '/', '\\', NUL: hash it")
+
+
+def namespace(tenant: str | None, identity_digest: str) -> str:
+    """Return the key prefix of one tenant at one identity; the braces keep a namespace on one Redis Cluster slot."""
+    return f"{KEY_SCHEMA}:{{{component(tenant) if tenant else NO_TENANT}:{identity_digest[:32]}}}:"
+
+
+def embedding_key(tenant: str | None, embedder: EmbedderIdentity, prompt_sha256: str) -> str:
+    """Return the key of a prompt embedding (spec 1.2)."""
+    return f"{namespace(tenant, embedder.digest())}emb:{prompt_sha256}"
+
+
+def response_key(tenant: str | None, identity: ServingIdentity, prompt_sha256: str) -> str:
+    """Return the key of a default response (spec 1.2)."""
+    return f"{namespace(tenant, identity.digest())}resp:{prompt_sha256}"
+
+
+def adapter_key(identity: ServingIdentity) -> str:
+    """Return the key of an adapter's registry entry (spec 1.2). ``identity`` carries the adapter."""
+    if identity.adapter is None:
+        raise ConfigurationError("an adapter key needs an identity with an adapter")
+    return f"{namespace(None, identity.digest())}lora:{component(identity.model)}:{component(identity.adapter)}"
+
+
+def qa_key(tenant: str | None, identity: ServingIdentity, intent_hash: str) -> str:
+    """Return the key of a frequent QA pair (spec 1.2)."""
+    return f"{namespace(tenant, identity.digest())}qa:{intent_hash}"
+
+
+def mark_key(tenant: str | None, identity_digest: str, item_id: str, replica: str | None) -> str:
+    """Return the key of a mark; ``replica`` None is the serving store itself."""
+    return f"{namespace(tenant, identity_digest)}mark:{item_id}:{component(replica) if replica else STORE}"
+
+
+def epoch_key(replica: str) -> str:
+    """Return the key under which the agent publishes a replica's epoch and health."""
+    return f"{KEY_SCHEMA}:epoch:{component(replica)}"
+
+
+def readiness_key(model: str, replica: str) -> str:
+    """Return the key of a replica's readiness record for one model."""
+    return f"{KEY_SCHEMA}:readiness:{component(model)}:{component(replica)}"
+
+
+def lease_key(name: str) -> str:
+    """Return the key of a lease that bounds concurrency on a shared resource."""
+    return f"{KEY_SCHEMA}:lease:{component(name)}"

@@ -1,0 +1,255 @@
+"""What an installation looks like: hardware profiles, fleet, tenants, adapters, site addresses, one run's wishes.
+
+Here live the frozen models of the configuration files and the functions that load them. The profiles file is the only
+one that a DAG reads at parse time, so this module imports nothing heavy. Secrets never stand in these files: they come
+from Airflow connections or from the environment.
+"""
+
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from warmup_tasks.errors import ConfigurationError
+from warmup_tasks.identity import EmbedderIdentity, IdentityField, SaltMode, ServingIdentity
+from warmup_tasks.parameters import explain
+from warmup_tasks.resources import include_path
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class Strict(BaseModel):
+    """Base of all configuration: frozen, unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class HardwareProfile(Strict):
+    """A class of replicas: its Airflow queue and what its hardware does (units in the names)."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", description="Short name, used in task ids and metrics.")
+    queue: str = Field(description="Airflow queue whose workers can reach these replicas.")
+    bandwidth_gb_per_s: float = Field(gt=0)
+    latency_ns: float = Field(gt=0)
+    compute_tflops: float = Field(ge=0, description="Dense bf16.")
+
+
+class ProfilesFile(Strict):
+    """``include/profiles.yaml``: gives the DAGs their shape."""
+
+    schema_version: int = 1
+    profiles: list[HardwareProfile] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _unique(self) -> Self:
+        names = [profile.name for profile in self.profiles]
+        if len(set(names)) != len(names):
+            raise ValueError(f"profile names must be unique, got {names}")
+        return self
+
+
+class AdapterSpec(Strict):
+    """A LoRA adapter as the registry declares it; a new version has a new path."""
+
+    name: str = Field(min_length=1)
+    version: str = Field(min_length=1)
+    path: str = Field(min_length=1, description="As the engine's host sees it.")
+    base_model: str
+
+
+class ModelSpec(Strict):
+    """What is declared of a served model (spec 1.3)."""
+
+    name: str = Field(min_length=1)
+    weights_revision: str | None = None
+    dtype: str | None = None
+    quantization: str | None = None
+    tokenizer_revision: str | None = None
+    chat_template_digest: str | None = None
+
+    def identity(self) -> ServingIdentity:
+        """Return the declared base identity."""
+        names = ("weights_revision", "dtype", "quantization", "tokenizer_revision", "chat_template_digest")
+        declared = {name: IdentityField(declared=getattr(self, name)) for name in names}
+        return ServingIdentity(model=self.name, **declared)
+
+
+class ReplicaSpec(Strict):
+    """One KV cache: an engine process behind its own address."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    url: str = Field(pattern=r"^https?://")
+    profile: str
+    model: str
+    kv_events_endpoint: str | None = None
+    api_key_env: str | None = Field(None, description="Name of the environment variable that holds the API key.")
+
+
+class TenantSpec(Strict):
+    """What a tenant's contract says."""
+
+    name: str = Field(min_length=1)
+    salt_mode: SaltMode = SaltMode.NONE
+    tenant_class: str = "standard"
+
+
+class FleetFile(Strict):
+    """The fleet: models, adapters, replicas, tenants, embedder."""
+
+    schema_version: int = 1
+    models: list[ModelSpec] = Field(min_length=1)
+    replicas: list[ReplicaSpec] = Field(min_length=1)
+    adapters: list[AdapterSpec] = []
+    tenants: list[TenantSpec] = []
+    embedder: EmbedderIdentity
+
+    @model_validator(mode="after")
+    def _names_agree(self) -> Self:
+        models = {model.name for model in self.models}
+        problems = [
+            f"replica {r.name}: model {r.model!r} is not under models" for r in self.replicas if r.model not in models
+        ]
+        problems += [
+            f"adapter {a.name}: base_model {a.base_model!r} is not under models"
+            for a in self.adapters
+            if a.base_model not in models
+        ]
+        for what, names in (("replica", [r.name for r in self.replicas]), ("adapter", [a.name for a in self.adapters])):
+            problems += [f"{what} {n!r} stands twice" for n in sorted({n for n in names if names.count(n) > 1})]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def replica(self, name: str) -> ReplicaSpec:
+        """Return one replica, or raise ``ConfigurationError`` that lists the known names."""
+        for replica in self.replicas:
+            if replica.name == name:
+                return replica
+        raise ConfigurationError(f"no replica {name!r} in the fleet; known: {', '.join(r.name for r in self.replicas)}")
+
+    def model(self, name: str) -> ModelSpec:
+        """Return one model, or raise ``ConfigurationError`` that lists the known names."""
+        for model in self.models:
+            if model.name == name:
+                return model
+        raise ConfigurationError(f"no model {name!r} in the fleet; known: {', '.join(m.name for m in self.models)}")
+
+    def adapter(self, name: str) -> AdapterSpec | None:
+        """Return the adapter of that name, or None: a log may name adapters that the registry no longer has."""
+        return next((adapter for adapter in self.adapters if adapter.name == name), None)
+
+    def identity(self, model: str, adapter: str | None = None) -> ServingIdentity:
+        """Return the declared serving identity of a model, with the adapter on top where given."""
+        base = self.model(model).identity()
+        if adapter is None:
+            return base
+        spec = self.adapter(adapter)
+        if spec is None:
+            raise ConfigurationError(f"adapter {adapter!r} is not in the fleet file: add it with version and path")
+        return base.for_adapter(spec.name, IdentityField(declared=spec.version))
+
+    def tenant(self, name: str | None) -> TenantSpec:
+        """Return the tenant's contract; unknown tenants get the default one."""
+        known = next((tenant for tenant in self.tenants if tenant.name == name), None)
+        return known or TenantSpec(name=name or "default")
+
+
+class RunPolicy(Strict):
+    """Evaluation constants and limits of a run; never tuned (spec, first paragraph)."""
+
+    lookback_s: int = Field(3 * 86_400, ge=60, description="History that a plan may see, in s before as_of.")
+    horizon_s: int = Field(86_400, ge=60, description="[as_of, as_of + horizon) is what a plan is made for.")
+    holdout_share: float = Field(0.05, ge=0, le=0.5, description="Subtree roots left cold to measure the effect.")
+    twins_per_stratum: int = Field(20, ge=1, description="Cold twins per replica × tenant × length band.")
+    max_twins_per_replica: int = Field(200, ge=1)
+    answer_tokens: int = Field(16, ge=1)
+    logprob_tolerance: float = Field(0.05, gt=0)
+    canary_output_tokens: int = Field(64, ge=1)
+    max_failure_share: float = Field(0.5, ge=0, le=1, description="Above it the run publishes nothing new.")
+    min_ready_share: float = Field(0.5, ge=0, le=1, description="Of a replica's planned items, to call it ready.")
+    mark_life_s: int = Field(8 * 3600, ge=60, description="Upper limit of a mark's life.")
+    request_deadline_s: float = Field(120.0, gt=0)
+    min_uses: int = Field(2, ge=1, description="A prefix or prompt seen fewer times is not worth warming.")
+
+
+class RunRequest(Strict):
+    """What an operator asks of one run; the Airflow Params form is generated from it."""
+
+    as_of: datetime | None = Field(
+        None, description="Plan for the time from here on. Empty: the run's data interval end."
+    )
+    log: str = Field("", description="File, folder or glob with request logs. Empty: the site's default.")
+    log_format: str = Field("auto", description="Name of a log format, or auto.")
+    models: list[str] = Field([], description="Only these models; empty means all.")
+    tenants: list[str] = Field([], description="Only these tenants; empty means all.")
+    replicas: list[str] = Field([], description="Only these replicas; empty means all.")
+    measure_window_s: int = Field(
+        0, ge=0, le=3600, description="Replay this many seconds after as_of, cold and warm; 0 is off."
+    )
+    dry_run: bool = Field(False, description="Plan only: show what would be warmed and what it costs.")
+    seed: int = Field(7, ge=0)
+
+
+class Site(Strict):
+    """The addresses that a process needs; read from the environment or from Airflow connections."""
+
+    lake_uri: str
+    redis_url: str
+    fleet_path: str
+    profiles_path: str
+    default_log: str = ""
+
+    @classmethod
+    def from_environment(cls, env: dict[str, str] | None = None) -> Self:
+        """Return the site from ``WARMUP_{LAKE,REDIS_URL,FLEET}`` and, optional, ``WARMUP_{PROFILES,LOG}``.
+
+        Raises:
+            ConfigurationError: a variable that has no default is missing; the message names it.
+        """
+        values = dict(os.environ) if env is None else env
+        missing = [name for name in ("WARMUP_LAKE", "WARMUP_REDIS_URL", "WARMUP_FLEET") if not values.get(name)]
+        if missing:
+            raise ConfigurationError(
+                f"set {', '.join(missing)}: the lake's URI, the Redis URL and the fleet file "
+                "(`make run` prints a working set for the local demo)"
+            )
+        return cls(
+            lake_uri=values["WARMUP_LAKE"],
+            redis_url=values["WARMUP_REDIS_URL"],
+            fleet_path=values["WARMUP_FLEET"],
+            profiles_path=values.get("WARMUP_PROFILES") or str(include_path("profiles.yaml")),
+            default_log=values.get("WARMUP_LOG", ""),
+        )
+
+
+def load_yaml(path: str | Path, model: type[ModelT]) -> ModelT:
+    """Return a configuration file as its model, or raise ``ConfigurationError`` naming file, field and problem."""
+    try:
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigurationError(f"{path}: no such file") from None
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path}: not YAML: {error}") from None
+    return validate(data, model, str(path))
+
+
+def validate(data: Any, model: type[ModelT], what: str) -> ModelT:
+    """Return ``data`` as ``model``, or raise ``ConfigurationError`` naming each refused field."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ConfigurationError(explain(error, what)) from None
+
+
+def load_profiles(path: str | Path | None = None) -> list[HardwareProfile]:
+    """Return the hardware profiles; the default path is ``WARMUP_PROFILES`` or the file that the package brings."""
+    chosen = path or os.environ.get("WARMUP_PROFILES") or include_path("profiles.yaml")
+    return load_yaml(chosen, ProfilesFile).profiles
+
+
+def load_fleet(path: str | Path) -> FleetFile:
+    """Return the fleet file."""
+    return load_yaml(path, FleetFile)
