@@ -1,6 +1,6 @@
 """The Parquet columns of every data set that tasks hand over, with schema versions.
 
-Records of ``items.py`` become Arrow schemas here; the bulk tables that never exist as Python objects (requests, prompts,
+Records of ``items.py`` become Arrow schemas here; the bulk tables that never exist as Python objects (requests,
 quarantine) are spelled out. ``docs/contracts.md`` lists them all. No reading, no writing.
 """
 

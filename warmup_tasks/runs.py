@@ -1,0 +1,60 @@
+"""One run: what was asked, under which policy and parameters, and the id that its partitions carry.
+
+The id follows from as_of and the wishes alone, so a cleared and rerun task finds the partitions of its first try.
+"""
+
+from datetime import UTC, datetime
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict
+
+from warmup_tasks.errors import ConfigurationError
+from warmup_tasks.identity import digest
+from warmup_tasks.parameters import GoldenParameters
+from warmup_tasks.settings import RunPolicy, RunRequest
+
+
+class Run(BaseModel):
+    """A run, small enough to travel through XCom as JSON: no prompt, no data, no secret."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run_id: str
+    as_of: datetime
+    request: RunRequest
+    policy: RunPolicy
+    parameters: GoldenParameters
+
+    @classmethod
+    def of(
+        cls,
+        request: RunRequest,
+        policy: RunPolicy | None = None,
+        parameters: GoldenParameters | None = None,
+        *,
+        default_as_of: datetime | None = None,
+    ) -> Self:
+        """Return the run for a request.
+
+        Args:
+            request: the operator's wishes; its ``as_of`` wins over the default.
+            policy: evaluation constants.
+            parameters: golden parameters.
+            default_as_of: the data interval's end of a scheduled run.
+
+        Raises:
+            ConfigurationError: no as_of anywhere, or one without a time zone.
+        """
+        as_of = request.as_of or default_as_of
+        if as_of is None:
+            raise ConfigurationError("as_of: give the time to plan from, such as 2026-11-27T02:00:00+00:00")
+        if as_of.tzinfo is None:
+            raise ConfigurationError(
+                f"as_of: {as_of.isoformat()} has no time zone; write for instance +00:00 behind it"
+            )
+        as_of = as_of.astimezone(UTC)
+        policy, parameters = policy or RunPolicy(), parameters or GoldenParameters()
+        asked = request.model_copy(update={"as_of": as_of})
+        wishes = [part.model_dump(mode="json") for part in (asked, policy, parameters)]
+        run_id = f"{as_of:%Y%m%dT%H%M%SZ}-{digest(wishes)[:8]}"
+        return cls(run_id=run_id, as_of=as_of, request=asked, policy=policy, parameters=parameters)
