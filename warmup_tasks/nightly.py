@@ -18,7 +18,7 @@ def extract(site: Site, run: Run) -> Summary:
 
 
 def profile(site: Site, run: Run) -> Summary:
-    """Survey the replicas and turn the requests before as_of into demand: heat, prefixes, adapters, repeated prompts."""
+    """Survey the replicas and turn the requests before as_of into demand: heat, prefixes, adapters, prompts."""
     raise NotImplementedError
 
 

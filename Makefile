@@ -1,0 +1,60 @@
+# make run    sets up, runs one whole night over a log, shows the result      (LOG= FORMAT= AS_OF= ENGINE= ENGINE_URLS=)
+# make test   every test, with a real Redis, real Airflow runs, a real vLLM   (NO_VLLM=1 leaves the vLLM stage out)
+# make bench  the benchmarks, JSON under out/bench/                           (ONLY=name,…)
+# make lint   formatting, lint, types
+
+PYTHON ?= $(shell for p in python3 python3.12 python3.11; do $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' 2>/dev/null && echo $$p && break; done)
+VENV   := .venv
+BIN    := $(VENV)/bin
+LOCKS  := docker/locks
+STAMP   = $(shell cksum 2>/dev/null < $(LOCKS)/$(1).txt | cut -d' ' -f1)
+BASE   := $(VENV)/.base-$(call STAMP,control-plane)
+DEV    := $(VENV)/.dev-$(call STAMP,dev)
+
+LOG         ?=
+FORMAT      ?= auto
+AS_OF       ?=
+ENGINE      ?= double
+ENGINE_URLS ?=
+ONLY        ?=
+NO_VLLM     ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test bench lint lock clean
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+$(BASE):
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed and none is on the PATH; name one with make PYTHON=/path/to/python3.12"; exit 1; }
+	@echo "setting up $(VENV) (once, about a minute)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCKS)/control-plane.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@rm -f $(VENV)/.base-* && touch $@
+
+$(DEV): $(BASE)
+	@echo "adding the test tools to $(VENV)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCKS)/dev.txt
+	@rm -f $(VENV)/.dev-* && touch $@
+
+run: $(BASE)
+	@$(BIN)/warmup run --log "$(LOG)" --format "$(FORMAT)" --as-of "$(AS_OF)" --engine "$(ENGINE)" --engine-urls "$(ENGINE_URLS)"
+
+test: $(DEV)
+	@NO_VLLM="$(NO_VLLM)" $(BIN)/python -m pytest $(if $(NO_VLLM),-m "not real_engine")
+
+bench: $(DEV)
+	@$(BIN)/python -m tests.benchmarks --only "$(ONLY)"
+
+lint: $(DEV)
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+lock:
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml $(LOCKS)/build.in -o $(LOCKS)/control-plane.txt
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c $(LOCKS)/control-plane.txt pyproject.toml --group dev $(LOCKS)/build.in -o $(LOCKS)/dev.txt
+
+clean:
+	@rm -rf out .mypy_cache .ruff_cache .pytest_cache
