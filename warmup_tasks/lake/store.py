@@ -1,0 +1,217 @@
+"""The lake's one interface: publish, list, read, query, collect.
+
+Publishing writes data files under names that nobody else uses, then creates a manifest, if absent: two publishers of one
+partition get two version numbers, and a reader, who reads manifests only, sees a version whole or not at all. What an
+interrupted publisher leaves behind is named by no manifest; :meth:`Lake.collect` removes it.
+"""
+
+import hashlib
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from warmup_tasks.errors import ContractError
+from warmup_tasks.lake import queries
+from warmup_tasks.lake.filesystem import Files
+from warmup_tasks.lake.manifest import DataFile, Manifest, Ref, TableEntry, check_name, content_digest
+
+TableSource = pa.Table | pa.RecordBatchReader
+
+
+class _HashingFile:
+    """A writable file that keeps digest and length of what passes through."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.sha256, self.bytes, self.closed = inner, hashlib.sha256(), 0, False
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self.sha256.update(view)
+        self.bytes += view.nbytes
+        self.inner.write(view)
+        return view.nbytes
+
+    def flush(self) -> None:
+        self.inner.flush()
+
+
+class Lake:
+    """A lake on a URI: a local folder, or whatever fsspec knows (``memory://``, ``s3://``)."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._files = Files(uri)
+
+    def publish(
+        self, dataset: str, partition: str, tables: Mapping[str, TableSource], meta: Mapping[str, Any] | None = None
+    ) -> str:
+        """Publish a new version of a partition and return its reference, ``dataset/partition@000001``.
+
+        Content that equals the newest version's gives that version's reference and changes nothing, so a task may run
+        again. Rows keep their order, which is part of the content: sort them. ``meta`` too is part of the content.
+
+        Args:
+            dataset: what the rows are.
+            partition: which of them.
+            tables: name → Arrow table, or a reader of batches for what does not fit into memory.
+            meta: small facts that readers need beside the tables; JSON, no clock times, no prompts.
+        """
+        check_name("dataset", dataset)
+        check_name("partition", partition)
+        facts = dict(meta or {})
+        entries = {name: self._write(dataset, partition, name, source) for name, source in sorted(tables.items())}
+        fingerprint = content_digest(entries, facts)
+        while True:
+            newest = self._newest(dataset, partition)
+            if newest and self._manifest(Ref(dataset, partition, newest)).content_digest == fingerprint:
+                for entry in entries.values():
+                    for file in entry.files:
+                        self._files.remove(file.path)
+                return str(Ref(dataset, partition, newest))
+            manifest = Manifest(
+                dataset=dataset,
+                partition=partition,
+                version=newest + 1,
+                content_digest=fingerprint,
+                tables=entries,
+                meta=facts,
+            )
+            ref = Ref(dataset, partition, newest + 1)
+            if self._files.create(_manifest_path(ref), manifest.to_json()):
+                return str(ref)
+
+    def latest(self, dataset: str, partition: str) -> str | None:
+        """Return the reference of a partition's newest version, or None when nothing was published."""
+        newest = self._newest(check_name("dataset", dataset), check_name("partition", partition))
+        return str(Ref(dataset, partition, newest)) if newest else None
+
+    def partitions(self, dataset: str) -> list[str]:
+        """Return the partitions of a data set that have a version, sorted."""
+        return [name for name in self._files.names(check_name("dataset", dataset)) if self._newest(dataset, name)]
+
+    def read(self, ref: str, table: str) -> pa.Table:
+        """Return one table of a partition.
+
+        Args:
+            ref: ``dataset/partition`` (newest) or ``dataset/partition@000001``.
+            table: its name.
+
+        Raises:
+            ContractError: there is no such partition, version or table.
+        """
+        parts = []
+        for file in self._entry(ref, table).files:
+            with self._files.open(file.path, "rb") as handle:
+                parts.append(pq.read_table(handle))
+        return pa.concat_tables(parts)
+
+    def files(self, ref: str, table: str) -> list[str]:
+        """Return the addresses of a table's Parquet files, for DuckDB or Arrow. Raises as :meth:`read`."""
+        return [self._files.address(file.path) for file in self._entry(ref, table).files]
+
+    def rows(self, ref: str, table: str) -> int:
+        """Return how many rows a table has, from the manifest alone. Raises as :meth:`read`."""
+        return self._entry(ref, table).rows
+
+    def meta(self, ref: str) -> dict[str, Any]:
+        """Return the facts that were published beside the tables. Raises as :meth:`read`."""
+        return dict(self._manifest(Ref.parse(ref)).meta)
+
+    def query(
+        self,
+        statement: str,
+        tables: Mapping[str, pa.Table | Sequence[str]],
+        parameters: Mapping[str, Any] | None = None,
+    ) -> pa.Table:
+        """Run one SQL statement and return its rows.
+
+        Args:
+            statement: usually from ``resources.sql``, with ``$name`` parameters.
+            tables: view name → an Arrow table, or references ``dataset/partition[@version]:table`` (read together).
+            parameters: exactly the parameters that the statement names.
+        """
+        inputs = {
+            name: source if isinstance(source, pa.Table) else self._addresses(source) for name, source in tables.items()
+        }
+        with self.connect() as connection:
+            return queries.run(connection, statement, inputs, parameters)
+
+    def connect(self, *, memory_limit: str = "2GB", spill_folder: str | None = None) -> Any:
+        """Return an in-memory DuckDB connection that can read this lake's files."""
+        filesystem = None if self._files.is_local else self._files.fs
+        return queries.connect(filesystem, memory_limit=memory_limit, spill_folder=spill_folder)
+
+    def collect(self, older_than: datetime) -> list[str]:
+        """Remove data files that no manifest names and that were written before ``older_than``; return their paths.
+
+        Choose ``older_than`` so that no publisher that is still at work began before it.
+        """
+        every = self._files.walk()
+        named: set[str] = set()
+        for path in (path for path in every if _is_manifest(path)):
+            manifest = Manifest.parse(self._files.read(path), path)
+            named.update(file.path for entry in manifest.tables.values() for file in entry.files)
+        garbage = [
+            path
+            for path in every
+            if path not in named and not _is_manifest(path) and self._files.modified(path) < older_than
+        ]
+        for path in garbage:
+            self._files.remove(path)
+        return garbage
+
+    def _addresses(self, refs: Sequence[str]) -> list[str]:
+        if isinstance(refs, str) or not refs:
+            raise ContractError("a query's input is an Arrow table or a non-empty list of dataset/partition:table")
+        return [address for ref, _, table in (r.partition(":") for r in refs) for address in self.files(ref, table)]
+
+    def _write(self, dataset: str, partition: str, table: str, source: TableSource) -> TableEntry:
+        path = f"{dataset}/{partition}/data/{check_name('table', table)}-{uuid.uuid4().hex}.parquet"
+        schema = source.schema.remove_metadata()
+        batches = source.combine_chunks().to_batches(queries.BATCH_ROWS) if isinstance(source, pa.Table) else source
+        rows = 0
+        with self._files.open(path, "wb") as inner:
+            file = _HashingFile(inner)
+            with pq.ParquetWriter(pa.PythonFile(file, mode="w"), schema, compression="zstd") as writer:
+                for batch in batches:
+                    writer.write_batch(batch.replace_schema_metadata(None))
+                    rows += batch.num_rows
+        stored = DataFile(path=path, rows=rows, bytes=file.bytes, sha256=file.sha256.hexdigest())
+        return TableEntry(files=[stored], rows=rows, bytes=file.bytes)
+
+    def _newest(self, dataset: str, partition: str) -> int:
+        names = self._files.names(f"{dataset}/{partition}/manifests")
+        return max((int(name[:6]) for name in names if _is_manifest_name(name)), default=0)
+
+    def _manifest(self, ref: Ref) -> Manifest:
+        version = ref.version or self._newest(ref.dataset, ref.partition)
+        if not version:
+            raise ContractError(f"{ref} is not in the lake {self.uri}")
+        path = _manifest_path(ref._replace(version=version))
+        try:
+            return Manifest.parse(self._files.read(path), path)
+        except FileNotFoundError:
+            raise ContractError(f"{ref} is not in the lake {self.uri}") from None
+
+    def _entry(self, ref: str, table: str) -> TableEntry:
+        manifest = self._manifest(Ref.parse(ref))
+        if table not in manifest.tables:
+            raise ContractError(f"{ref} has no table {table!r}; it has {', '.join(sorted(manifest.tables)) or 'none'}")
+        return manifest.tables[table]
+
+
+def _manifest_path(ref: Ref) -> str:
+    return f"{ref.dataset}/{ref.partition}/manifests/{ref.version:06d}.json"
+
+
+def _is_manifest_name(name: str) -> bool:
+    return len(name) == len("000001.json") and name[:6].isdecimal() and name.endswith(".json")
+
+
+def _is_manifest(path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    return folder.endswith("/manifests") and _is_manifest_name(name)
