@@ -5,6 +5,7 @@ Nothing here does I/O. Keys are built from percent-encoded components and digest
 """
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Self
@@ -197,26 +198,35 @@ def namespace(tenant: str | None, identity_digest: str) -> str:
     return f"{KEY_SCHEMA}:{{{component(tenant) if tenant else NO_TENANT}:{identity_digest[:32]}}}:"
 
 
-def embedding_key(tenant: str | None, embedder: EmbedderIdentity, prompt_sha256: str) -> str:
-    """Return the key of a prompt embedding (spec 1.2)."""
-    return f"{namespace(tenant, embedder.digest())}emb:{prompt_sha256}"
+def _digest_of(identity: ServingIdentity | EmbedderIdentity | str) -> str:
+    return identity if isinstance(identity, str) else identity.digest()
 
 
-def response_key(tenant: str | None, identity: ServingIdentity, prompt_sha256: str) -> str:
-    """Return the key of a default response (spec 1.2)."""
-    return f"{namespace(tenant, identity.digest())}resp:{prompt_sha256}"
+def embedding_key(tenant: str | None, embedder: EmbedderIdentity | str, prompt_sha256: str) -> str:
+    """Return the key of a prompt embedding (spec 1.2). ``embedder`` is the identity or its digest."""
+    return f"{namespace(tenant, _digest_of(embedder))}emb:{prompt_sha256}"
+
+
+def response_key(tenant: str | None, identity: ServingIdentity | str, prompt_sha256: str) -> str:
+    """Return the key of a default response (spec 1.2). ``identity`` is the identity or its digest."""
+    return f"{namespace(tenant, _digest_of(identity))}resp:{prompt_sha256}"
 
 
 def adapter_key(identity: ServingIdentity) -> str:
     """Return the key of an adapter's registry entry (spec 1.2). ``identity`` carries the adapter."""
     if identity.adapter is None:
         raise ConfigurationError("an adapter key needs an identity with an adapter")
-    return f"{namespace(None, identity.digest())}lora:{component(identity.model)}:{component(identity.adapter)}"
+    return adapter_entry_key(identity.digest(), identity.model, identity.adapter)
 
 
-def qa_key(tenant: str | None, identity: ServingIdentity, intent_hash: str) -> str:
-    """Return the key of a frequent QA pair (spec 1.2)."""
-    return f"{namespace(tenant, identity.digest())}qa:{intent_hash}"
+def adapter_entry_key(identity_digest: str, model: str, adapter: str) -> str:
+    """Return the key of an adapter's registry entry from the digest of the identity that carries it (spec 1.2)."""
+    return f"{namespace(None, identity_digest)}lora:{component(model)}:{component(adapter)}"
+
+
+def qa_key(tenant: str | None, identity: ServingIdentity | str, intent_hash: str) -> str:
+    """Return the key of a frequent QA pair (spec 1.2). ``identity`` is the identity or its digest."""
+    return f"{namespace(tenant, _digest_of(identity))}qa:{intent_hash}"
 
 
 def mark_key(tenant: str | None, identity_digest: str, item_id: str, replica: str | None) -> str:
@@ -237,3 +247,34 @@ def readiness_key(model: str, replica: str) -> str:
 def lease_key(name: str) -> str:
     """Return the key of a lease that bounds concurrency on a shared resource."""
     return f"{KEY_SCHEMA}:lease:{component(name)}"
+
+
+def fence_key(name: str) -> str:
+    """Return the key of the last fencing token that was handed out for a lease."""
+    return f"{KEY_SCHEMA}:fence:{component(name)}"
+
+
+def observation_key(replica: str) -> str:
+    """Return the key of what the agent last saw of a replica, so that a restarted agent counts on."""
+    return f"{KEY_SCHEMA}:observation:{component(replica)}"
+
+
+def identity_record_key(identity_digest: str) -> str:
+    """Return the key under which an identity's fields are kept, for finding it again by model or revision."""
+    return f"{KEY_SCHEMA}:identity:{identity_digest}"
+
+
+def index_key(key_prefix: str) -> str:
+    """Return the key of a namespace's index: the keys that live in it, by when they end."""
+    return f"{key_prefix}index"
+
+
+NAMESPACES_KEY = f"{KEY_SCHEMA}:namespaces"
+
+
+def is_permanent(key: str) -> bool:
+    """Say whether a key may live without a TTL; every other key has one.
+
+    Adapter entries end by invalidation only (spec 1.2); the list of namespaces is one key, trimmed at every write.
+    """
+    return key == NAMESPACES_KEY or re.match(rf"{KEY_SCHEMA}:\{{[^:}}]+:[0-9a-f]+\}}:lora:", key) is not None
