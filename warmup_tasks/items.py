@@ -309,6 +309,43 @@ class Evidence(Record):
     reason: str
 
 
+class ReplayRow(Record):
+    """One logged request, sent again to one replica in one arm. Grain: (run_id, profile, arm, request_id).
+
+    Hit ratios count whole blocks: ``hit_blocks`` over ``full_blocks``; both None where they could not be told.
+    """
+
+    run_id: str
+    profile: str
+    replica: str
+    arm: str
+    request_id: str
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    full_blocks: int | None
+    hit_blocks: int | None
+    ttft_ms: float | None
+    error: str | None
+
+
+class Fingerprint(Record):
+    """What was seen of one replica's weights, so that a silent change shows. Grain: (replica, subject).
+
+    ``subject`` is ``model:<name>`` (the answer to a fixed canary, by its log-probabilities) or ``adapter:<name>`` (the
+    digest of the files under ``path``, where this process can read them). ``version`` is what was declared.
+    """
+
+    replica: str
+    subject: str
+    version: str | None
+    path: str | None
+    content_sha256: str | None
+    tokens: list[str]
+    logprobs: list[float]
+    epoch: str | None
+    run_id: str
+
+
 class Mark(Record):
     """This item is warm on this replica at this identity and epoch, with this evidence, until then (spec 0, 1.2).
 

@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from warmup_tasks.errors import ConfigurationError
-from warmup_tasks.identity import EmbedderIdentity, IdentityField, SaltMode, ServingIdentity
+from warmup_tasks.identity import EmbedderIdentity, IdentityField, SaltMode, ServingIdentity, derived_salt
 from warmup_tasks.parameters import explain
 from warmup_tasks.resources import include_path
 
@@ -137,6 +137,17 @@ class FleetFile(Strict):
                 return model
         raise ConfigurationError(f"no model {name!r} in the fleet; known: {', '.join(m.name for m in self.models)}")
 
+    def served_model(self, logged: str | None) -> str | None:
+        """Return the fleet's name for the model that a log names, or None where the fleet does not serve it.
+
+        A log without a model, or with the word ``default``, means the fleet's only model; with several models it means
+        nothing.
+        """
+        names = [model.name for model in self.models]
+        if logged in names:
+            return logged
+        return names[0] if logged in (None, "", "default") and len(names) == 1 else None
+
     def adapter(self, name: str) -> AdapterSpec | None:
         """Return the adapter of that name, or None: a log may name adapters that the registry no longer has."""
         return next((adapter for adapter in self.adapters if adapter.name == name), None)
@@ -155,6 +166,22 @@ class FleetFile(Strict):
         """Return the tenant's contract; unknown tenants get the default one."""
         known = next((tenant for tenant in self.tenants if tenant.name == name), None)
         return known or TenantSpec(name=name or "default")
+
+    def live_salt(self, tenant: str | None, logged_salt: str | None, identity_digest: str) -> str | None:
+        """Return the cache salt that the tenant's live requests send (spec 1.4); None is no salt.
+
+        Args:
+            tenant: as it stands in the log.
+            logged_salt: as it stands in the log.
+            identity_digest: of the serving identity, adapter included.
+
+        Raises:
+            ConfigurationError: salts are derived for a request without a tenant.
+        """
+        mode = self.tenant(tenant).salt_mode
+        if mode is SaltMode.DERIVED:
+            return derived_salt(tenant or "", identity_digest)
+        return logged_salt if mode is SaltMode.AS_LOGGED else None
 
 
 class RunPolicy(Strict):

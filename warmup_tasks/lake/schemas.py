@@ -11,7 +11,19 @@ from typing import Any, Union, get_args, get_origin
 
 import pyarrow as pa
 
-from warmup_tasks.items import Evidence, Feedback, Payload, PlanRow, Receipt, Record, ReplicaState, TwinResult
+from warmup_tasks.items import (
+    Evidence,
+    Feedback,
+    Fingerprint,
+    Mark,
+    Payload,
+    PlanRow,
+    Receipt,
+    Record,
+    ReplayRow,
+    ReplicaState,
+    TwinResult,
+)
 
 REQUESTS_SCHEMA = 1
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -90,6 +102,9 @@ RECEIPTS = schema_of(Receipt)
 TWINS = schema_of(TwinResult)
 EVIDENCE = schema_of(Evidence)
 REPLICAS = schema_of(ReplicaState)
+REPLAY = schema_of(ReplayRow)
+FINGERPRINTS = schema_of(Fingerprint)
+MARKS = schema_of(Mark)
 
 
 def to_table(rows: list[Any], record: type[Record]) -> pa.Table:
