@@ -71,6 +71,8 @@ class Reason(StrEnum):
     HOLDOUT = "held out to measure the effect"
     DEPENDENCY_FAILED = "a dependency failed"
     SALT_NOT_IN_TRAFFIC = "traffic sends no such salt"
+    SALT_UNEXPECTED = "the request is salted, but the tenant's salt_mode is none"
+    ADAPTER_UNKNOWN = "the fleet file does not list the adapter"
     TRUNCATED_PROMPT = "the log holds only part of the prompt"
     ENGINE_REFUSED = "the engine refused"
     ENGINE_UNAVAILABLE = "the engine did not answer"
@@ -191,13 +193,19 @@ class PlanRow(Record):
 
 
 class Payload(Record):
-    """What must be sent to warm an item. Grain: payload_sha256. Private data: lake only, never logs or XCom."""
+    """What must be sent to warm an item. Grain: payload_sha256. Private data: lake only, never logs or XCom.
+
+    A QA pair has ``intent_hash``, the name of its key, and ``answer_text`` where feedback brought a correction that
+    replaces the generated answer (spec 1.2).
+    """
 
     payload_sha256: str
     prompt_sha256: str
     token_ids: list[int] | None
     body_json: str | None
     expected_cached_tokens: int
+    intent_hash: str | None = None
+    answer_text: str | None = None
 
 
 class ReplicaState(Record):
