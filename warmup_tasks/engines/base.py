@@ -112,7 +112,7 @@ class EngineMetrics:
 
 @dataclass(frozen=True, slots=True)
 class KvEvent:
-    """A KV-cache event: ``stored``, ``removed`` or ``cleared``; hashes are the engine's own."""
+    """A KV-cache event: ``stored``, ``removed``, ``cleared``, or ``lost`` (events are missing: the picture is void)."""
 
     kind: str
     block_hashes: tuple[int | bytes, ...] = ()
