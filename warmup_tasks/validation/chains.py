@@ -1,0 +1,34 @@
+"""What the first look at each block said: the memory that keeps a probe from proving its own work (spec 6.4).
+
+A probe is a write: one that misses re-warms the item, and whatever shares its blocks would then seem resident. So blocks
+carry the state of their *first* look, and an item is as its blocks are. Pure; the tokens come in as the plan holds them.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+
+class FirstLooks:
+    """The blocks of one replica that were missing when a probe first came by. Blocks are of ``block_size`` tokens."""
+
+    def __init__(self, block_size: int) -> None:
+        self._block_size = block_size
+        self._missing: set[bytes] = set()
+
+    def chain(self, model: str, cache_salt: str | None, token_ids: Sequence[int], expected_tokens: int) -> list[bytes]:
+        """Return one name a whole block within the first ``expected_tokens``; a name covers all tokens before it."""
+        names: list[bytes] = []
+        name = hashlib.sha256(repr((model, cache_salt)).encode()).digest()
+        for start in range(0, expected_tokens - self._block_size + 1, self._block_size):
+            block = token_ids[start : start + self._block_size]
+            name = hashlib.sha256(name + b",".join(b"%d" % token for token in block)).digest()
+            names.append(name)
+        return names
+
+    def is_known_missing(self, chain: Sequence[bytes]) -> bool:
+        """Say whether an earlier probe found a block of this chain missing: then no probe is needed, nor honest."""
+        return any(name in self._missing for name in chain)
+
+    def saw(self, chain: Sequence[bytes], cached_tokens: int) -> None:
+        """Record a first look: the leading ``cached_tokens`` were there, the rest was not."""
+        self._missing.update(chain[cached_tokens // self._block_size :])
