@@ -1,7 +1,7 @@
 """What the first look at each block said: the memory that keeps a probe from proving its own work (spec 6.4).
 
-A probe is a write: one that misses re-warms the item, and whatever shares its blocks would then seem resident. So blocks
-carry the state of their *first* look, and an item is as its blocks are. Pure; the tokens come in as the plan holds them.
+A probe is a write: one that misses re-warms the item, and whatever shares its blocks would then seem resident. So
+blocks carry the state of their *first* look, and an item is as its blocks are. Pure.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """The sample: which items get a cold twin, a compared answer and a control (spec 6.1).
 
-Pure: plan rows in, keys out. Twins and probes draw the same sample from the same plan, so neither hands it to the other.
+Pure: plan rows in, keys out. Twins and probes draw the same sample from the same plan; neither hands it on.
 """
 
 from collections import defaultdict
