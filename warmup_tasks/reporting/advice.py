@@ -1,0 +1,45 @@
+"""What an operator can do about each reason. One sentence a reason; a test keeps the two lists equal."""
+
+from warmup_tasks.items import Reason
+
+ADVICE: dict[Reason, str] = {
+    Reason.NOT_WARMABLE: "Nothing to do: a prompt below one block can never hit.",
+    Reason.TOO_LONG: "Nothing to do, unless the engine's --max-model-len is set lower than the model allows.",
+    Reason.VOLATILE_HEAD: "Move clocks, ids and other changing text behind the stable part of the system prompt.",
+    Reason.STALE_DATE: "Move the date behind the stable part of the prompt, or let the gateway render it late.",
+    Reason.OVER_CAPACITY: "Raise budget_share, add replicas, or accept: hotter items went first.",
+    Reason.HOLDOUT: "Intended: these stay cold to measure the effect; holdout_share sets how many.",
+    Reason.DEPENDENCY_FAILED: "See the reason of the embedding or adapter it depends on.",
+    Reason.SALT_NOT_IN_TRAFFIC: "Set the tenant's salt_mode to what its clients send, or let them use the reader.",
+    Reason.SALT_UNEXPECTED: "Set the tenant's salt_mode to as_logged, or have its clients stop sending salts.",
+    Reason.ADAPTER_UNKNOWN: "Add the adapter with version and path to the fleet file, or ignore it: it was retired.",
+    Reason.TRUNCATED_PROMPT: "Raise the log's prompt length limit (vLLM: --max-log-len).",
+    Reason.ENGINE_REFUSED: "Read the engine's log for this model; the request was invalid for it.",
+    Reason.ENGINE_UNAVAILABLE: "Check the replica and the path to it, then clear the failed tasks.",
+    Reason.ADAPTER_UPDATES_OFF: "Start vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and one API-server process.",
+    Reason.ADAPTER_PATH_DIFFERS: "Make the fleet file and the engine agree on the adapter's path.",
+    Reason.ADAPTER_STALE_PATH: "Give each adapter version a path of its own; restart or reset the replica.",
+    Reason.EPOCH_CHANGED: "The replica restarted during the run: rerun for it.",
+    Reason.EPOCH_UNKNOWN: "Start `warmup agent`, or check that it reaches both the replica and Redis.",
+    Reason.IDENTITY_CONTRADICTED: "Fleet file and engine disagree: correct the file, or redeploy the replica.",
+    Reason.RESIDENCY_MISS: "Evicted before the probe: lower budget_share, or keep live traffic off while warming.",
+    Reason.RESIDENCY_UNVERIFIED: "Start vLLM with --enable-prompt-tokens-details, or enable KV events.",
+    Reason.ANSWER_DIFFERS: "Stop and look: cached state answers otherwise than a cold run. Reset the replica's cache.",
+    Reason.CONTROL_HIT: "The path to the engine drops cache_salt: update the gateway; tenants share blocks meanwhile.",
+    Reason.SLOWER_THAN_COLD: "Warming gains nothing here: check the load on the replica, or leave the stratum out.",
+    Reason.STRATUM_FAILED: "See the failures in the sample of the same stratum.",
+    Reason.SERVING_STORE: "Check Redis: memory limit, connection, permissions.",
+    Reason.DIMENSION_MISMATCH: "Make the fleet file's embedder agree with the one that answers.",
+}
+
+OTHERWISE = "See the logs of the task that decided this."
+
+
+def plain(reason: str) -> str:
+    """Return the reason without the detail that may stand behind it; unknown ones are cut to 80 characters."""
+    return next((str(known) for known in ADVICE if reason.startswith(str(known))), reason[:80])
+
+
+def advice(reason: str) -> str:
+    """Return what to do about a reason, with or without a detail behind it."""
+    return next((text for known, text in ADVICE.items() if reason.startswith(str(known))), OTHERWISE)

@@ -1,0 +1,97 @@
+"""The run's figures on the console, as rich tables: the same object as the JSON and the page. Computes nothing."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from warmup_tasks.reporting.report import headlines, verdict
+from warmup_tasks.reporting.summary import ItemCounts, RunSummary
+from warmup_tasks.reporting.svg import number
+
+STYLES = {"good": "bold green", "fair": "bold yellow", "poor": "bold red", "unknown": "bold"}
+COUNTS = ("planned", "warmed", "validated", "ready", "skipped", "rejected", "unverified")
+MOST_REASONS = 12
+
+
+def print_summary(summary: RunSummary, console: Console) -> None:
+    """Print verdict, headline figures, items by kind, replicas and reasons."""
+    said = verdict(summary)
+    console.print(f"\n[{STYLES[said.css]}]{said.title}[/] {said.value}", highlight=False)
+    console.print(f"{said.note} Run {summary.run_id}, as of {summary.as_of:%Y-%m-%d %H:%M} UTC.\n", highlight=False)
+    for table in (_headlines(summary), _items(summary), _replicas(summary), _reasons(summary)):
+        if table.row_count:
+            console.print(table)
+            console.print()
+
+
+def print_mapping(values: Mapping[str, Any], console: Console) -> None:
+    """Print a small summary of one step: a line a value, nested mappings under dotted names."""
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in _flat(values):
+        table.add_row(Text(name), Text(value))
+    console.print(table)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, list | tuple):
+            yield f"{prefix}{name}", ", ".join(str(each) for each in value) or "–"
+        else:
+            is_plain_number = isinstance(value, int | float) and not isinstance(value, bool)
+            yield f"{prefix}{name}", number(value) if is_plain_number else "–" if value is None else str(value)
+
+
+def _table(title: str, *columns: str, numbers_from: int = 1) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place >= numbers_from else "left", header_style="dim")
+    return table
+
+
+def _told(value: float | None) -> str:
+    return "–" if value is None else number(value)
+
+
+def _headlines(summary: RunSummary) -> Table:
+    table = _table("Measured in this run", "figure", "value", "", numbers_from=9)
+    for headline in headlines(summary):
+        table.add_row(headline.title, headline.value, headline.note)
+    return table
+
+
+def _items(summary: RunSummary) -> Table:
+    table = _table("Items", "kind", *COUNTS)
+    everything: list[tuple[str, ItemCounts]] = [*summary.items.by_kind.items(), ("all", summary.items)]
+    for kind, counts in everything:
+        table.add_row(kind, *(_told(getattr(counts, name)) for name in COUNTS))
+    return table
+
+
+def _replicas(summary: RunSummary) -> Table:
+    table = _table("Replicas", "replica", "profile", "epoch", "capacity", "planned", "ready", "share", numbers_from=3)
+    for replica in summary.replicas:
+        share = "–" if replica.ready_share is None else f"{replica.ready_share:.0%}"
+        table.add_row(
+            replica.name,
+            replica.profile,
+            replica.epoch or "unknown",
+            f"{replica.capacity_tokens:,}",
+            _told(replica.planned),
+            _told(replica.ready),
+            share,
+        )
+    return table
+
+
+def _reasons(summary: RunSummary) -> Table:
+    table = _table("Not ready, and why", "reason", "kind", "step", "items", numbers_from=3)
+    for reason in summary.reasons[:MOST_REASONS]:
+        table.add_row(reason.reason, reason.kind, reason.step, number(reason.n_items))
+    return table

@@ -1,0 +1,163 @@
+"""The run's page: one self-contained HTML file, no external resource, no prompt text.
+
+Here live the page's parts that are words and tables; the drawing is in ``plots.py``, the look in ``templates/``.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+import pyarrow as pa
+
+from warmup_tasks.parameters import GoldenParameters
+from warmup_tasks.reporting.plots import all_plots
+from warmup_tasks.reporting.summary import RunSummary
+from warmup_tasks.reporting.svg import number
+
+SUMMARY_NAME = "summary.json"
+REPORT_NAME = "report.html"
+UNKNOWN = "not measured"
+
+
+class Headline(NamedTuple):
+    """One of the figures that the page begins with."""
+
+    title: str
+    value: str
+    note: str
+    css: str = ""
+
+
+def write_report(summary: RunSummary, tables: Mapping[str, pa.Table], folder: str | Path) -> Path:
+    """Write ``summary.json`` and ``report.html`` into ``folder`` (made if absent) and return the page's path.
+
+    Args:
+        summary: the run's figures.
+        tables: the plots' tables, see :func:`warmup_tasks.reporting.tables.report_tables`; what is absent is said so.
+        folder: local folder; files of an earlier report are replaced.
+    """
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    (target / SUMMARY_NAME).write_text(summary.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    page = target / REPORT_NAME
+    page.write_text(render(summary, tables), encoding="utf-8")
+    return page
+
+
+def render(summary: RunSummary, tables: Mapping[str, pa.Table]) -> str:
+    """Return the page as text."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("warmup_tasks.reporting"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = lambda value: "–" if value is None else number(value)
+    environment.filters["percent"] = lambda value: "–" if value is None else f"{value:.0%}"
+    return environment.get_template("report.html.j2").render(
+        summary=summary,
+        verdict=verdict(summary),
+        headlines=headlines(summary),
+        plots=all_plots(summary, tables),
+        parameters=parameter_rows(summary.parameters),
+    )
+
+
+def verdict(summary: RunSummary) -> Headline:
+    """Return the one sentence that an operator reads first, with good, fair, poor or unknown as its class."""
+    planned, ready = summary.items.planned, summary.items.ready
+    if planned is None:
+        return Headline("Nothing was planned yet", "", "The run stopped before its plan.", "unknown")
+    if ready is None:
+        return Headline("Nothing is published", "", "The run stopped before publication; older marks stand.", "poor")
+    if planned == 0:
+        return Headline("Nothing worth warming was found", "", "See the reasons below.", "fair")
+    share = ready / planned
+    css = "good" if share >= 0.9 else "fair" if share >= 0.5 else "poor"
+    return Headline(f"{ready:,} of {planned:,} planned items are ready", f"{share:.0%}", _faster(summary), css)
+
+
+def _faster(summary: RunSummary) -> str:
+    cold, warm = summary.ttft_ms.cold.p50, summary.ttft_ms.warm.p50
+    if not cold or not warm:
+        return "The gain was not measured in this run."
+    if warm < cold:
+        return f"Warm requests answer {cold / warm:.1f} times sooner than cold ones (median, same prompts)."
+    return "Warm requests are not faster than cold ones: see the gains by stratum."
+
+
+def headlines(summary: RunSummary) -> list[Headline]:
+    """Return the headline figures in the order of the page."""
+    ttft, blocks, prefill = summary.ttft_ms, summary.block_hit_ratio, summary.prefill_tokens
+    return [
+        Headline(
+            "TTFT, median", _change(ttft.cold.p50, ttft.warm.p50, "ms"),
+            f"p95 {_change(ttft.cold.p95, ttft.warm.p95, 'ms')} · n = {ttft.warm.n} pairs", "ttft",
+        ),
+        Headline(
+            "Block hit ratio", _change(blocks.cold, blocks.warm, "%"),
+            f"replayed requests, n = {blocks.n_cold} cold, {blocks.n_warm} warm" if blocks.n_warm or blocks.n_cold
+            else "replay is off: set measure_window_s", "hits",
+        ),
+        Headline("Requests read", _told(summary.requests_read), f"{_told(summary.rows_quarantined)} rows quarantined"),
+        Headline(
+            "Prefill spent", f"{_told(prefill.warming)} tokens",
+            f"{_told(prefill.unique)} unique · {_told(prefill.validation)} more on validation",
+        ),
+    ]  # fmt: skip
+
+
+def _told(value: float | None) -> str:
+    return UNKNOWN if value is None else number(value)
+
+
+def _change(cold: float | None, warm: float | None, unit: str) -> str:
+    if cold is None and warm is None:
+        return UNKNOWN
+    if unit == "%":
+        before, after = ("–" if value is None else f"{value:.0%}" for value in (cold, warm))
+        return f"{before} → {after}"
+    before, after = ("–" if value is None else number(value) for value in (cold, warm))
+    return f"{before} → {after} {unit}"
+
+
+def parameter_rows(values: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the parameters table from the model's own metadata: name, value, unit, range, sensitivity, retune, doc."""
+    properties = GoldenParameters.model_json_schema()["properties"]
+    found = []
+    for name, field in GoldenParameters.model_fields.items():
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        value, default = values.get(name), GoldenParameters.model_json_schema()["properties"][name].get("default")
+        found.append(
+            {
+                "name": name,
+                "value": "block size" if value is None else _plain(value),
+                "is_default": "" if value == default else "changed",
+                "range": value_range(properties[name]),
+                "unit": str(extra.get("unit", "")),
+                "sensitivity": str(extra.get("sensitivity", "")),
+                "retune": str(extra.get("retune", "")),
+                "doc": field.description or "",
+            }
+        )
+    return found
+
+
+def value_range(schema: Mapping[str, Any]) -> str:
+    """Return what a parameter takes, from its JSON schema: ``5–604,800``, or the names of an enumeration."""
+    options = schema.get("anyOf", [schema])
+    for option in options:
+        if "minimum" in option and "maximum" in option:
+            return f"{_plain(option['minimum'])}–{_plain(option['maximum'])}"
+    names = GoldenParameters.model_json_schema().get("$defs", {})
+    for option in options:
+        enumeration = names.get(str(option.get("$ref", "")).rsplit("/", 1)[-1], option).get("enum")
+        if enumeration:
+            return ", ".join(enumeration)
+    return ""
+
+
+def _plain(value: object) -> str:
+    return f"{value:,.10g}" if isinstance(value, int | float) else str(value)

@@ -1,0 +1,81 @@
+"""The tables behind the report's plots: pairs of TTFT, hits by minute, the heat map of the last day.
+
+Numbers and ids only. Each table has the columns that its schema here names; a table that cannot be made is absent.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+
+from warmup_tasks.lake.store import Lake
+from warmup_tasks.reporting import figures
+from warmup_tasks.reporting.collect import RunData, collect, gather
+from warmup_tasks.resources import sql
+from warmup_tasks.runs import Run
+
+TTFT_PAIRS = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("stratum", pa.string()),
+        ("replica", pa.string()),
+        ("cold_ms", pa.float64()),
+        ("warm_ms", pa.float64()),
+    ]
+)
+HITS_BY_MINUTE = pa.schema(
+    [
+        ("arm", pa.string()),
+        ("minute", pa.int64()),  # whole minutes since as_of
+        ("hit_blocks", pa.int64()),
+        ("full_blocks", pa.int64()),
+        ("n_requests", pa.int64()),
+    ]
+)
+HEAT_MAP = pa.schema(
+    [
+        ("bucket", pa.int32()),
+        ("slot", pa.int32()),  # since one day before as_of
+        ("n_requests", pa.int64()),
+    ]
+)
+HEAT_SLOT_S = 900
+HEAT_SLOTS = 96
+BUCKETS = 64
+
+
+def report_tables(lake: Lake, run: Run) -> Mapping[str, pa.Table]:
+    """Return ``ttft_pairs``, ``hits_by_minute`` and ``heat_map``; a table is absent where nothing was measured."""
+    data = collect(lake, run)
+    made = {
+        "ttft_pairs": pa.Table.from_pylist(figures.ttft_pairs(data), schema=TTFT_PAIRS),
+        "hits_by_minute": _hits_by_minute(lake, run, data),
+        "heat_map": _heat_map(lake, run),
+    }
+    return {name: table for name, table in made.items() if table is not None and table.num_rows}
+
+
+def _hits_by_minute(lake: Lake, run: Run, data: RunData) -> pa.Table | None:
+    end = run.as_of + timedelta(seconds=max(run.request.measure_window_s, 1))
+    days = [day for day in _days(run.as_of, end) if lake.latest("requests", day)]
+    found = []
+    for arm, replay in (("cold", data.replay_cold), ("warm", data.replay_warm)):
+        if replay is None or not days:
+            continue
+        tables = {"replay": replay, "requests": [f"requests/{day}:requests" for day in days]}
+        made = lake.query(sql("reporting/hits_by_minute"), tables, {"arm": arm, "as_of": run.as_of})
+        found.append(made.cast(HITS_BY_MINUTE))
+    return pa.concat_tables(found) if found else None
+
+
+def _heat_map(lake: Lake, run: Run) -> pa.Table | None:
+    heat = gather(lake, "demand", run, "heat")
+    if heat is None:
+        return None
+    parameters = {"as_of": run.as_of, "slot_s": HEAT_SLOT_S, "slots": HEAT_SLOTS}
+    return lake.query(sql("reporting/heat_map"), {"heat": heat}, parameters).cast(HEAT_MAP)
+
+
+def _days(start: datetime, end: datetime) -> list[str]:
+    span = (end.date() - start.date()).days
+    return [f"{start.date() + timedelta(days=n):%Y-%m-%d}" for n in range(span + 1)]
