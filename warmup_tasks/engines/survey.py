@@ -51,7 +51,7 @@ async def survey(
     seed: int,
     replicas: Collection[str] = (),
 ) -> Survey:
-    """Survey the fleet's replicas: hosts side by side, the replicas of one host in turn, so that each is measured alone.
+    """Survey the fleet's replicas: hosts side by side, one host's replicas in turn, so that each is measured alone.
 
     Args:
         fleet: the declared fleet.
