@@ -52,7 +52,7 @@ async def replay(
         arm: ``cold`` or ``warm``.
         fleet: the fleet file.
         open_engine: opens a replica.
-        nonce: makes the cold arm's salts fresh; a second cold replay with the same one would hit the first one's blocks.
+        nonce: makes the cold salts fresh; a second cold replay with the same one would hit what the first left.
 
     Returns:
         The reference and a summary: requests sent, not sent, failed, and the tokens that engines computed.
