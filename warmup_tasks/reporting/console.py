@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from warmup_tasks.reporting.report import headlines, verdict
+from warmup_tasks.reporting.report import headlines, reason_rows, verdict
 from warmup_tasks.reporting.summary import ItemCounts, RunSummary
 from warmup_tasks.reporting.svg import number
 
@@ -91,7 +91,7 @@ def _replicas(summary: RunSummary) -> Table:
 
 
 def _reasons(summary: RunSummary) -> Table:
-    table = _table("Not ready, and why", "reason", "kind", "step", "items", numbers_from=3)
-    for reason in summary.reasons[:MOST_REASONS]:
-        table.add_row(reason.reason, reason.kind, reason.step, number(reason.n_items))
+    table = _table("Not ready, and why", "items", "reason", "kinds", "decided in", numbers_from=9)
+    for row in reason_rows(summary)[:MOST_REASONS]:
+        table.add_row(row["n_items"], row["reason"], row["kinds"], row["step"])
     return table

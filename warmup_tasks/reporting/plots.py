@@ -43,8 +43,12 @@ def ttft(table: pa.Table | None, summary: RunSummary) -> str:
     marks = sorted((getattr(summary.ttft_ms, arm).p50, arm) for arm in ARMS)
     for place, (p50, arm) in enumerate(marks):
         parts.append(svg.dot(x(p50), y(0.5), 4.5, f"mark {arm}", f"{arm} p50 {p50:.1f} ms"))
-        anchor, shift = ("end", -9) if place == 0 and x(p50) > 150 else ("start", 9)
-        parts.append(svg.text(x(p50) + shift, y(0.5) - 7, f"{arm} {svg.number(p50)} ms", f"value {arm}", anchor))
+        anchor, shift = ("end", -9) if place == 0 and x(p50) > 170 else ("start", 9)
+        parts.append(
+            svg.text(
+                x(p50) + shift, y(0.5) + (16 if place else -7), f"{arm} {svg.number(p50)} ms", f"value {arm}", anchor
+            )
+        )
     return svg.figure(WIDTH, 238, "Time to first token, cold against warm, cumulative share", parts)
 
 
@@ -114,8 +118,9 @@ def capacity(summary: RunSummary) -> str:
         top = place * 58
         planned, ready = replica.planned_tokens or 0, replica.ready_tokens
         parts.append(svg.text(0, top + 14, replica.name, "name"))
-        said = "" if ready is None else f"{number_share(ready, replica.capacity_tokens)} holds ready prefixes, "
-        parts.append(svg.text(WIDTH - 8, top + 14, f"{said}{replica.capacity_tokens:,} tokens", "tick", "end"))
+        room = f"{replica.capacity_tokens:,} tokens"
+        said = room if ready is None else f"{number_share(ready, replica.capacity_tokens)} of {room} ready"
+        parts.append(svg.text(WIDTH - 8, top + 14, said, "tick", "end"))
         parts.append(svg.rect(0, top + 22, x(replica.capacity_tokens), 20, "ground", "capacity"))
         parts.append(svg.rect(0, top + 22, x(planned), 20, "fill planned", f"planned: {planned:,} tokens"))
         if ready is not None:
@@ -148,7 +153,7 @@ def _counted(counts: ItemCounts) -> str:
     return f"{' · '.join(said) or 'nothing carried out'} of {counts.planned:,}"
 
 
-def gains(summary: RunSummary, most: int = 16) -> str:
+def gains(summary: RunSummary, most: int = 10) -> str:
     """Draw the measured gain of each stratum with its interval; inferred strata stand hollow."""
     shown = sorted(summary.gains, key=lambda gain: -(gain.n_measured + gain.n_inferred))[:most]
     shown = [gain for gain in shown if gain.mean_gain_ms is not None or gain.expected_gain_ms is not None]
@@ -183,7 +188,7 @@ def stages(stages_s: Mapping[str, float] | None) -> str:
     parts, begun = [], 0.0
     for place, (stage, seconds) in enumerate(stages_s.items()):
         top = place * 24
-        parts.append(svg.text(140, top + 13, stage, "name", "end"))
+        parts.append(svg.text(140, top + 13, stage.replace("_", " "), "name", "end"))
         left, right = x(begun), x(begun + seconds)
         parts.append(svg.rect(left, top + 2, max(right - left, 1.5), 14, "fill stage", f"{stage}: {seconds:.2f} s"))
         parts.append(svg.text(right + 6, top + 13, f"{seconds:.1f} s", "tick"))

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from warmup_tasks.parameters import GoldenParameters
 from warmup_tasks.reporting.plots import all_plots
-from warmup_tasks.reporting.summary import RunSummary
+from warmup_tasks.reporting.summary import ReasonCount, RunSummary
 from warmup_tasks.reporting.svg import number
 
 SUMMARY_NAME = "summary.json"
@@ -61,6 +61,7 @@ def render(summary: RunSummary, tables: Mapping[str, pa.Table]) -> str:
         verdict=verdict(summary),
         headlines=headlines(summary),
         plots=all_plots(summary, tables),
+        reasons=reason_rows(summary),
         parameters=parameter_rows(summary.parameters),
     )
 
@@ -121,6 +122,21 @@ def _change(cold: float | None, warm: float | None, unit: str) -> str:
         return f"{before} → {after}"
     before, after = ("–" if value is None else number(value) for value in (cold, warm))
     return f"{before} → {after} {unit}"
+
+
+def reason_rows(summary: RunSummary) -> list[dict[str, str]]:
+    """Return the reasons table, most items first: reason, step, n_items, kinds, advice; one row a reason and step."""
+    grouped: dict[tuple[str, str], list[ReasonCount]] = {}
+    for found in summary.reasons:
+        grouped.setdefault((found.reason, found.step), []).append(found)
+    made = []
+    for (reason, step), parts in sorted(grouped.items(), key=lambda entry: -sum(p.n_items for p in entry[1])):
+        kinds = ", ".join(f"{part.kind.replace('_', ' ')} {part.n_items:,}" for part in parts)
+        total = sum(part.n_items for part in parts)
+        made.append(
+            {"reason": reason, "step": step, "n_items": f"{total:,}", "kinds": kinds, "advice": parts[0].advice}
+        )
+    return made
 
 
 def parameter_rows(values: Mapping[str, Any]) -> list[dict[str, str]]:
