@@ -19,6 +19,8 @@ from warmup_tasks.errors import ConfigurationError
 KEY_SCHEMA = "wt1"
 NO_TENANT = "!none"  # "!" is encoded in every component, so no tenant and no replica can have these names
 STORE = "!store"
+NAMESPACES_KEY = f"{KEY_SCHEMA}:namespaces"
+READINESS_PREFIX = f"{KEY_SCHEMA}:readiness:"
 SALT_MAX_CHARACTERS = 128
 
 
@@ -241,7 +243,7 @@ def epoch_key(replica: str) -> str:
 
 def readiness_key(model: str, replica: str) -> str:
     """Return the key of a replica's readiness record for one model."""
-    return f"{KEY_SCHEMA}:readiness:{component(model)}:{component(replica)}"
+    return f"{READINESS_PREFIX}{component(model)}:{component(replica)}"
 
 
 def lease_key(name: str) -> str:
@@ -254,8 +256,13 @@ def fence_key(name: str) -> str:
     return f"{KEY_SCHEMA}:fence:{component(name)}"
 
 
+def generation_key(replica: str) -> str:
+    """Return the key that counts how often a replica lost its cache without a restart of its process."""
+    return f"{KEY_SCHEMA}:generation:{component(replica)}"
+
+
 def observation_key(replica: str) -> str:
-    """Return the key of what the agent last saw of a replica, so that a restarted agent counts on."""
+    """Return the key of what the agent last saw of a replica, so that a restarted agent goes on from there."""
     return f"{KEY_SCHEMA}:observation:{component(replica)}"
 
 
@@ -267,9 +274,6 @@ def identity_record_key(identity_digest: str) -> str:
 def index_key(key_prefix: str) -> str:
     """Return the key of a namespace's index: the keys that live in it, by when they end."""
     return f"{key_prefix}index"
-
-
-NAMESPACES_KEY = f"{KEY_SCHEMA}:namespaces"
 
 
 def is_permanent(key: str) -> bool:

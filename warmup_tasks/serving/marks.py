@@ -1,0 +1,154 @@
+"""Marks in Redis: this item is warm on this replica at this identity and epoch, until then (spec 0, 1.2).
+
+Here marks are written, read and voided. Whether a mark *holds* also depends on the replica's published epoch; that
+judgement lives in ``readiness.py``.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import redis
+
+from warmup_tasks.identity import component, mark_key, namespace
+from warmup_tasks.items import MARK_SCHEMA, ItemKind, Mark
+from warmup_tasks.serving.connection import store_errors
+from warmup_tasks.serving.identities import IdentityBook
+from warmup_tasks.serving.namespaces import Namespace, NamespaceIndex, Reach
+from warmup_tasks.serving.records import chunks, decode, life_ms
+
+
+class MarkAddress(NamedTuple):
+    """Where a mark lives. ``replica`` None is the serving store itself."""
+
+    tenant: str | None
+    identity_digest: str
+    item_id: str
+    replica: str | None
+
+    @classmethod
+    def of(cls, mark: Mark) -> "MarkAddress":
+        """Return the address of a mark."""
+        return cls(mark.tenant, mark.identity_digest, mark.item_id, mark.replica)
+
+    @property
+    def key(self) -> str:
+        """The Redis key."""
+        return mark_key(self.tenant, self.identity_digest, self.item_id, self.replica)
+
+    @property
+    def prefix(self) -> str:
+        """The namespace that the key begins with."""
+        return namespace(self.tenant, self.identity_digest)
+
+
+class MarkStore:
+    """All marks. Every call raises ``RetryLaterError`` while Redis is away."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+        self._index = NamespaceIndex(client)
+        self._identities = IdentityBook(client)
+
+    def put_many(self, marks: Sequence[Mark], now: datetime) -> int:
+        """Write marks until their ``expires_at``; those that have ended by ``now`` are not written.
+
+        Returns:
+            How many were written. Writing the same marks again leaves the same state.
+        """
+        alive = [mark for mark in marks if mark.expires_at > now]
+        with store_errors("writing marks"):
+            for chunk in chunks(alive):
+                with self._client.pipeline(transaction=False) as pipe:
+                    self._queue(pipe, chunk, now)
+                    pipe.execute()
+        return len(alive)
+
+    def get(self, address: MarkAddress) -> Mark | None:
+        """Return the mark at an address, or None where there is none of this schema version."""
+        return self.get_many([address])[0]
+
+    def get_many(self, addresses: Sequence[MarkAddress]) -> list[Mark | None]:
+        """Return the marks at the addresses, in their order."""
+        found: list[Mark | None] = []
+        with store_errors("reading marks"):
+            for chunk in chunks(addresses):
+                found += [
+                    decode(raw, Mark, MARK_SCHEMA) for raw in self._client.mget([address.key for address in chunk])
+                ]
+        return found
+
+    def find(self, reach: Reach) -> Iterator[Mark]:
+        """Yield every mark that a reach covers; the cost grows with the marks of the namespaces it covers."""
+        with store_errors("looking for marks"):
+            for where in self.namespaces(reach):
+                for keys in self._keys(where, reach):
+                    yield from (mark for raw in self._client.mget(keys) if (mark := decode(raw, Mark, MARK_SCHEMA)))
+
+    def count(self, reach: Reach) -> int:
+        """Return how many marks a reach covers."""
+        with store_errors("counting marks"):
+            return sum(
+                int(self._client.exists(*keys)) for where in self.namespaces(reach) for keys in self._keys(where, reach)
+            )
+
+    def void(self, reach: Reach) -> int:
+        """Delete every mark that a reach covers and return how many there were.
+
+        The cost grows with the marks of the namespaces that the reach covers; a replica or an item alone covers all.
+        """
+        with store_errors("voiding marks"):
+            return sum(
+                self._index.remove(where.prefix, keys)
+                for where in self.namespaces(reach)
+                for keys in self._keys(where, reach)
+            )
+
+    def void_many(self, addresses: Iterable[MarkAddress]) -> int:
+        """Delete single marks and return how many there were."""
+        by_prefix: dict[str, list[str]] = defaultdict(list)
+        for address in addresses:
+            by_prefix[address.prefix].append(address.key)
+        with store_errors("voiding marks"):
+            return sum(
+                self._index.remove(prefix, keys) for prefix, every in by_prefix.items() for keys in chunks(every)
+            )
+
+    def namespaces(self, reach: Reach) -> list[Namespace]:
+        """Return the namespaces that a reach covers, each prefix once."""
+        covered = {where.prefix: where for where in self._index.namespaces() if reach.covers(where)}
+        if reach.weights_revision is None:
+            return list(covered.values())
+        return [where for where in covered.values() if self._may_have_revision(where, reach.weights_revision)]
+
+    def _may_have_revision(self, where: Namespace, revision: str) -> bool:
+        identity = self._identities.recall(where.identity_digest)
+        return identity is None or identity.weights_revision.value in (None, revision)
+
+    def _queue(self, pipe: "redis.client.Pipeline", marks: Sequence[Mark], now: datetime) -> None:
+        listed: dict[Namespace, datetime] = {}
+        entered: dict[str, dict[str, datetime]] = defaultdict(dict)
+        for mark in marks:
+            where, address = _namespace_of(mark), MarkAddress.of(mark)
+            listed[where] = max(listed.get(where, mark.expires_at), mark.expires_at)
+            entered[address.prefix][address.key] = mark.expires_at
+        self._index.register(pipe, listed, now)
+        for prefix, ends in entered.items():
+            self._index.enter(pipe, prefix, ends, now)
+        for mark in marks:
+            pipe.set(MarkAddress.of(mark).key, mark.model_dump_json(), px=life_ms(mark.expires_at, now))
+
+    def _keys(self, where: Namespace, reach: Reach) -> Iterator[list[str]]:
+        begin = f"{where.prefix}mark:{reach.item_id}:" if reach.item_id else f"{where.prefix}mark:"
+        end = f":{component(reach.replica)}" if reach.replica else ""
+        for keys in self._index.keys(where.prefix):
+            reached = [key for key in keys if key.startswith(begin) and key.endswith(end)]
+            if reached:
+                yield reached
+
+
+def _namespace_of(mark: Mark) -> Namespace:
+    # An embedding belongs to its embedder's identity: a new model leaves it alone.
+    model = None if mark.kind is ItemKind.EMBEDDING else mark.model
+    return Namespace(tenant=mark.tenant, identity_digest=mark.identity_digest, model=model, adapter=mark.adapter)

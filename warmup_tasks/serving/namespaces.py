@@ -1,0 +1,153 @@
+"""Which namespaces exist, what lives in each, and which of them an invalidation reaches (spec 1.2, 2.2).
+
+Redis offers no cheap "all keys that begin with": KEYS blocks the server and SCAN walks everybody's keys. So each
+namespace has an index, a sorted set of the keys in it by the time when they end, and one sorted set lists all
+namespaces. Both are trimmed at every write; an index has the TTL of its last entry. An entry is written before its key,
+so no key exists that invalidation cannot find. Deciding what is voided when lives in ``invalidate.py``.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Self
+
+import redis
+from pydantic import model_validator
+
+from warmup_tasks.identity import NAMESPACES_KEY, NO_TENANT, adapter_entry_key, index_key, namespace
+from warmup_tasks.items import Record
+from warmup_tasks.serving.records import CHUNK, decode
+
+NAMESPACE_SCHEMA = 1
+_SLACK_S = 60.0  # clocks of writers differ: an entry outlives its key
+_ENTER = """
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
+for i = 2, #ARGV, 2 do redis.call('ZADD', KEYS[1], 'GT', ARGV[i], ARGV[i + 1]) end
+local last = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+local life_s = tonumber(last[2]) - tonumber(ARGV[1])
+redis.call('PEXPIRE', KEYS[1], math.ceil(life_s * 1000))
+return redis.status_reply('OK')
+"""
+
+
+class Namespace(Record):
+    """One tenant at one identity; the other fields say what that identity is, as far as the writer knew."""
+
+    schema_version: int = NAMESPACE_SCHEMA
+    tenant: str | None
+    identity_digest: str
+    model: str | None = None
+    adapter: str | None = None
+    embedder: str | None = None
+    embedder_revision: str | None = None
+
+    @property
+    def prefix(self) -> str:
+        """What every key of the namespace begins with."""
+        return namespace(self.tenant, self.identity_digest)
+
+    @property
+    def adapter_entry(self) -> str | None:
+        """The key of the adapter's registry entry, which has no TTL and so stands in no index."""
+        if self.model is None or self.adapter is None or self.tenant is not None:
+            return None
+        return adapter_entry_key(self.identity_digest, self.model, self.adapter)
+
+
+class Reach(Record):
+    """What an invalidation reaches: everything that all given fields agree with.
+
+    ``model`` includes the adapters on top of that model; ``adapter`` leaves the base model alone. ``tenant`` may be
+    ``identity.NO_TENANT`` for what belongs to none. ``weights_revision`` also reaches identities whose revision is not
+    known: voiding too much costs a miss, voiding too little a wrong answer.
+    """
+
+    model: str | None = None
+    weights_revision: str | None = None
+    adapter: str | None = None
+    embedder: str | None = None
+    embedder_revision: str | None = None
+    tenant: str | None = None
+    identity_digest: str | None = None
+    replica: str | None = None
+    item_id: str | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.model_dump(exclude_none=True):
+            raise ValueError("say what to invalidate: a model, adapter, embedder, tenant, identity, replica or item")
+        if self.weights_revision is not None and self.model is None:
+            raise ValueError("weights_revision needs the model that it is a revision of")
+        if self.embedder_revision is not None and self.embedder is None:
+            raise ValueError("embedder_revision needs the embedder that it is a revision of")
+        return self
+
+    @property
+    def is_whole_namespace(self) -> bool:
+        """Whether everything in a namespace is reached, not single marks of it."""
+        return self.replica is None and self.item_id is None
+
+    def covers(self, where: Namespace) -> bool:
+        """Say whether a namespace is reached, the weights revision left aside."""
+        asked = {
+            "model": where.model,
+            "adapter": where.adapter,
+            "embedder": where.embedder,
+            "embedder_revision": where.embedder_revision,
+            "tenant": where.tenant or NO_TENANT,
+            "identity_digest": where.identity_digest,
+        }
+        return all(getattr(self, name) in (None, there) for name, there in asked.items())
+
+
+class NamespaceIndex:
+    """The list of namespaces and the index of each."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+        self._enter = client.register_script(_ENTER)
+
+    def register(self, pipe: "redis.client.Pipeline", ends: Mapping[Namespace, datetime | None], now: datetime) -> None:
+        """Queue the listing of namespaces until the given ends; None is *until invalidated*."""
+        pipe.zremrangebyscore(NAMESPACES_KEY, "-inf", now.timestamp() - _SLACK_S)
+        if ends:
+            scores = {n.model_dump_json(): end.timestamp() if end else math.inf for n, end in ends.items()}
+            pipe.zadd(NAMESPACES_KEY, scores, gt=True)
+
+    def enter(self, pipe: "redis.client.Pipeline", prefix: str, ends: Mapping[str, datetime], now: datetime) -> None:
+        """Queue the entry of keys that begin with ``prefix`` into its index, before the keys themselves are queued."""
+        entries = [part for key, end in ends.items() for part in (end.timestamp(), key.removeprefix(prefix))]
+        self._enter(keys=[index_key(prefix)], args=[now.timestamp() - _SLACK_S, *entries], client=pipe)
+
+    def namespaces(self) -> list[Namespace]:
+        """Return the namespaces that are listed, in the order in which they end; unreadable entries are left out."""
+        found: list[Namespace] = []
+        for raw in self._client.zrange(NAMESPACES_KEY, 0, -1):
+            where = decode(raw, Namespace, NAMESPACE_SCHEMA)
+            if where is not None:
+                found.append(where)
+        return found
+
+    def keys(self, prefix: str) -> Iterator[list[str]]:
+        """Yield the keys of a namespace in chunks, without holding up the server; ended ones may be among them."""
+        cursor = -1
+        while cursor != 0:
+            cursor, entries = self._client.zscan(index_key(prefix), max(cursor, 0), count=CHUNK)
+            if entries:
+                members: list[Any] = [member for member, _ in entries]
+                yield [prefix + member.decode() for member in members]
+
+    def remove(self, prefix: str, keys: Sequence[str]) -> int:
+        """Delete keys and take them out of the index; return how many were there."""
+        if not keys:
+            return 0
+        with self._client.pipeline(transaction=False) as pipe:
+            pipe.unlink(*keys)
+            pipe.zrem(index_key(prefix), *(key.removeprefix(prefix) for key in keys))
+            removed, _ = pipe.execute()
+        return int(removed)
+
+    def unlist(self, namespaces: Sequence[Namespace]) -> None:
+        """Take namespaces off the list."""
+        if namespaces:
+            self._client.zrem(NAMESPACES_KEY, *(n.model_dump_json() for n in namespaces))

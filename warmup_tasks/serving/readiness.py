@@ -1,0 +1,154 @@
+"""Ready or not, and why: of one item on one replica, and of a replica for a model (spec 0, 6.6).
+
+Here stands the one rule that every reader, probe and router asks: a mark or record holds when it exists, has not ended,
+and was proved in the epoch that the replica is in now. An unknown epoch is not ready.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import redis
+
+from warmup_tasks.identity import READINESS_PREFIX, readiness_key
+from warmup_tasks.items import Mark, Reason, Record
+from warmup_tasks.serving.connection import store_errors
+from warmup_tasks.serving.epochs import EpochRecord, EpochStore
+from warmup_tasks.serving.namespaces import NamespaceIndex, Reach
+from warmup_tasks.serving.records import decode, life_ms
+
+READINESS_SCHEMA = 1
+
+
+class Verdict(NamedTuple):
+    """Ready or not, with the reason as a sentence for people."""
+
+    is_ready: bool
+    reason: str
+
+
+class ReadinessRecord(Record):
+    """What a run found of one model on one replica: how many of the planned items are ready, in which epoch."""
+
+    schema_version: int = READINESS_SCHEMA
+    model: str
+    replica: str
+    run_id: str
+    as_of: datetime
+    epoch: str
+    identity_digest: str
+    planned: int
+    ready: int
+    share: float
+    is_ready: bool
+    reason: str = ""
+    expires_at: datetime
+
+
+def mark_verdict(mark: Mark | None, now: datetime, published: EpochRecord | None) -> Verdict:
+    """Say whether a mark holds.
+
+    Args:
+        mark: the mark, or None.
+        now: by the wall clock.
+        published: the epoch of the mark's replica; not looked at for values of the serving store (replica None).
+    """
+    if mark is None:
+        return Verdict(False, "there is no mark")
+    if mark.expires_at <= now:
+        return Verdict(False, f"the mark ended at {mark.expires_at.isoformat()}")
+    if mark.replica is None:
+        return Verdict(True, "the mark holds")
+    broken = epoch_verdict(mark.replica, mark.epoch, published)
+    return broken or Verdict(True, f"the mark holds in the present epoch of {mark.replica}")
+
+
+def epoch_verdict(replica: str, proved_in: str | None, published: EpochRecord | None) -> Verdict | None:
+    """Return why an epoch does not hold, or None when it is the replica's present one and the replica is healthy."""
+    if published is None:
+        return Verdict(False, f"{Reason.EPOCH_UNKNOWN}: no agent has spoken of {replica} lately")
+    if published.replica != replica or published.epoch != proved_in:
+        return Verdict(False, f"{Reason.EPOCH_CHANGED}: {replica} has lost the cache that was warmed")
+    if not published.is_healthy:
+        return Verdict(False, f"{replica} is not healthy: {published.detail or 'the agent says so'}")
+    return None
+
+
+class ReadinessStore:
+    """Readiness records by model and replica."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+        self._index = NamespaceIndex(client)
+
+    def put(self, record: ReadinessRecord, now: datetime) -> None:
+        """Write a record until its ``expires_at``; one that has ended removes what stood there."""
+        key = readiness_key(record.model, record.replica)
+        if record.expires_at <= now:
+            self.void(record.model, record.replica)
+            return
+        with store_errors("writing readiness"), self._client.pipeline(transaction=False) as pipe:
+            self._index.enter(pipe, READINESS_PREFIX, {key: record.expires_at}, now)
+            pipe.set(key, record.model_dump_json(), px=life_ms(record.expires_at, now))
+            pipe.execute()
+
+    def read(self, model: str, replica: str) -> ReadinessRecord | None:
+        """Return the record as it was published, whether it still holds or not."""
+        with store_errors("reading readiness"):
+            return decode(self._client.get(readiness_key(model, replica)), ReadinessRecord, READINESS_SCHEMA)
+
+    def records(self) -> Iterator[ReadinessRecord]:
+        """Yield every record."""
+        with store_errors("reading readiness"):
+            for keys in self._index.keys(READINESS_PREFIX):
+                yield from (
+                    record
+                    for raw in self._client.mget(keys)
+                    if (record := decode(raw, ReadinessRecord, READINESS_SCHEMA))
+                )
+
+    def void(self, model: str, replica: str) -> int:
+        """Delete the record of one model on one replica; return 1 when there was one."""
+        with store_errors("voiding readiness"):
+            return self._index.remove(READINESS_PREFIX, [readiness_key(model, replica)])
+
+    def reached(self, reach: Reach) -> list[ReadinessRecord]:
+        """Return the records that speak of what a reach covers as a whole: its model, identity or replica."""
+        if any((reach.adapter, reach.tenant, reach.item_id, reach.embedder)):
+            return []
+        return [
+            record
+            for record in self.records()
+            if reach.model in (None, record.model)
+            and reach.replica in (None, record.replica)
+            and reach.identity_digest in (None, record.identity_digest)
+        ]
+
+
+def is_ready(
+    client: redis.Redis, model: str, replica: str, *, now: datetime | None = None, identity_digest: str | None = None
+) -> Verdict:
+    """Say whether a replica is ready for a model, and why.
+
+    Args:
+        client: of the store.
+        model: served name of the base model.
+        replica: name in the fleet.
+        now: the wall clock's time; None reads the clock.
+        identity_digest: what must be served; None accepts the identity that the run proved.
+
+    Raises:
+        RetryLaterError: Redis is away; that is not ready either.
+    """
+    record = ReadinessStore(client).read(model, replica)
+    if record is None:
+        return Verdict(False, f"no run has published readiness of {model} on {replica}")
+    if record.expires_at <= (now or datetime.now(UTC)):
+        return Verdict(False, f"the readiness ended at {record.expires_at.isoformat()}")
+    if identity_digest is not None and record.identity_digest != identity_digest:
+        return Verdict(False, f"{replica} was warmed for another serving identity of {model}")
+    broken = epoch_verdict(replica, record.epoch, EpochStore(client).read(replica))
+    if broken:
+        return broken
+    counts = f"{record.ready} of {record.planned} planned items are ready"
+    return Verdict(record.is_ready, counts if record.is_ready else record.reason or f"only {counts}")
