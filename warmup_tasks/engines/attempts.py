@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from warmup_tasks.engines.base import Engine, EngineMetrics, Generation, GenerationRequest
 from warmup_tasks.errors import RetryLaterError
 
 ResultT = TypeVar("ResultT")
@@ -46,3 +47,13 @@ async def attempt(
             await asyncio.sleep(pause_s)
             pause_s *= 2
     raise RetryLaterError("no try was allowed")
+
+
+async def generate(engine: Engine, request: GenerationRequest, *, deadline_s: float, tries: int = 4) -> Generation:
+    """Return a generation, tried again as :func:`attempt` does."""
+    return await attempt(lambda left_s: engine.generate(request, deadline_s=left_s), deadline_s=deadline_s, tries=tries)
+
+
+async def scrape(engine: Engine, *, deadline_s: float) -> EngineMetrics:
+    """Return the engine's metrics, tried again as :func:`attempt` does; it doubles as the question "are you there?"."""
+    return await attempt(lambda left_s: engine.metrics(deadline_s=left_s), deadline_s=deadline_s)

@@ -6,7 +6,8 @@ log-probabilities by which a silent change of weights is seen (spec 1.3). What f
 
 from dataclasses import dataclass
 
-from warmup_tasks.engines.base import Engine, Generation, GenerationRequest
+from warmup_tasks.engines.base import Engine, EngineMetrics, Generation, GenerationRequest
+from warmup_tasks.identity import digest
 from warmup_tasks.items import PromptBody
 
 CANARY_TEXT = (
@@ -29,6 +30,14 @@ class Answer:
     def of(cls, generation: Generation) -> "Answer":
         """Return the answer part of a generation."""
         return cls(generation.tokens, generation.logprobs, generation.top_logprobs)
+
+
+def unused_label(metrics: EngineMetrics) -> str:
+    """Return a label that no earlier request of this process can have carried, for salts that must never hit.
+
+    It covers the process and its token counter, which every request raises: a repeated task gets another label.
+    """
+    return digest({"process": metrics.process_start_s, "tokens": metrics.prompt_tokens})[:16]
 
 
 async def touch(engine: Engine, model: str, *, deadline_s: float, cache_salt: str | None = None) -> Generation:

@@ -7,14 +7,14 @@ arm uses the salts of live requests. What the figures mean is said in ``reportin
 
 import asyncio
 import logging
-import secrets
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
-from warmup_tasks.engines.attempts import attempt
+from warmup_tasks.engines.attempts import generate, scrape
 from warmup_tasks.engines.base import Engine, GenerationRequest
+from warmup_tasks.engines.canary import unused_label
 from warmup_tasks.errors import ConfigurationError, RejectItemError, RetryLaterError
 from warmup_tasks.identity import digest
 from warmup_tasks.items import PromptBody, Reason, ReplayRow
@@ -34,11 +34,10 @@ async def replay(
     lake: Lake,
     run: Run,
     profile: str,
-    arm: Literal["cold", "warm"],
+    arm: str,
     fleet: FleetFile,
     *,
     open_engine: OpenEngine,
-    nonce: str | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Replay the requests of [as_of, as_of + measure_window_s) and publish ``replay/<run_id>.<profile>.<arm>``.
 
@@ -52,7 +51,6 @@ async def replay(
         arm: ``cold`` or ``warm``.
         fleet: the fleet file.
         open_engine: opens a replica.
-        nonce: makes the cold salts fresh; a second cold replay with the same one would hit what the first left.
 
     Returns:
         The reference and a summary: requests sent, not sent, failed, and the tokens that engines computed.
@@ -66,10 +64,8 @@ async def replay(
     logged = _requests(lake, run)
     replicas = _replicas(run, fleet, profile)
     dealt = _deal(logged, replicas, run, fleet)
-    fresh = nonce or secrets.token_hex(8)
-    world = f"replay:{run.run_id}:{fresh}" if arm == "cold" else None
     parts = await asyncio.gather(
-        *(_on_replica(replica, dealt[replica.name], run, fleet, arm, world, open_engine) for replica in replicas)
+        *(_on_replica(replica, dealt[replica.name], run, fleet, arm, open_engine) for replica in replicas)
     )
     rows = sorted((row for part in parts for row in part), key=lambda row: (row.replica, row.request_id))
     if rows and all(row.error == Reason.ENGINE_UNAVAILABLE for row in rows):
@@ -127,7 +123,6 @@ async def _on_replica(
     run: Run,
     fleet: FleetFile,
     arm: str,
-    world: str | None,
     open_engine: OpenEngine,
 ) -> list[ReplayRow]:
     if not logged:
@@ -136,16 +131,14 @@ async def _on_replica(
     deadline_s = run.policy.request_deadline_s
     async with open_engine(replica) as engine:
         try:
-            seen = await attempt(lambda left_s: engine.metrics(deadline_s=left_s), deadline_s=deadline_s)
+            seen = await scrape(engine, deadline_s=deadline_s)
         except RetryLaterError:
             return [_row(run, replica, arm, row, error=Reason.ENGINE_UNAVAILABLE) for row in logged]
+        world = f"replay:{run.run_id}:{unused_label(seen)}" if arm == "cold" else None
         for row in logged:
             try:
                 request = _request(row, fleet, world)
-                answer = await attempt(
-                    lambda left_s, request=request: engine.generate(request, deadline_s=left_s),  # type: ignore[misc]
-                    deadline_s=deadline_s,
-                )
+                answer = await generate(engine, request, deadline_s=deadline_s)
             except RejectItemError as error:
                 rows.append(_row(run, replica, arm, row, error=error.reason))
             except RetryLaterError:

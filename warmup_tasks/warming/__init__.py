@@ -1,1 +1,8 @@
-"""."""
+"""Carries out a plan, one shard at a time: sends what the plan says, and writes down what happened to each item.
+
+Nothing here chooses an item, and nothing here calls one ready: that needs evidence, which ``validation/`` gathers.
+"""
+
+from warmup_tasks.warming.shard import warm_shard
+
+__all__ = ["warm_shard"]

@@ -1,0 +1,123 @@
+"""What the warmers of all kinds share: the work at hand, an attempt's outcome, and how many go at once.
+
+Here live the types; each kind's own way of being warmed is one file beside this one.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol, Self
+
+import redis
+
+from warmup_tasks.engines.base import Engine
+from warmup_tasks.errors import WarmupError
+from warmup_tasks.items import Outcome, PlanRow, Reason, Receipt
+from warmup_tasks.lake.records import Key, Plan
+from warmup_tasks.lake.store import Lake
+from warmup_tasks.runs import Run
+from warmup_tasks.serving.epochs import EpochStore
+from warmup_tasks.settings import FleetFile, ReplicaSpec
+
+OpenEngine = Callable[[ReplicaSpec], Engine]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What happened to one item: outcome, the reason where it is not plain success, and what it cost.
+
+    ``epoch`` is that of the replica while the item was warmed; None where there is none or it is unknown.
+    """
+
+    outcome: Outcome
+    started_at: datetime
+    finished_at: datetime
+    reason: str = ""
+    epoch: str | None = None
+    prompt_tokens: int | None = None
+    computed_tokens: int | None = None
+    ttft_ms: float | None = None
+
+
+@dataclass
+class Work:
+    """One shard at work. Use as an asynchronous context manager: it keeps the engines open that it opened."""
+
+    lake: Lake
+    run: Run
+    shard: str
+    fleet: FleetFile
+    plan: Plan
+    earlier: dict[Key, Receipt]
+    redis: redis.Redis
+    open_engine: OpenEngine
+    now: Callable[[], datetime]
+    _open: dict[str, Engine] = field(default_factory=dict)
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    @property
+    def deadline_s(self) -> float:
+        """The time for one item, repetitions included."""
+        return self.run.policy.request_deadline_s
+
+    async def engine(self, replica: str) -> Engine:
+        """Return the engine of a replica, opened once."""
+        if replica not in self._open:
+            self._open[replica] = await self._stack.enter_async_context(self.open_engine(self.fleet.replica(replica)))
+        return self._open[replica]
+
+    def epoch(self, replica: str) -> str | None:
+        """Return the epoch that the agent publishes now, or None: unknown."""
+        record = EpochStore(self.redis).read(replica)
+        return record.epoch if record else None
+
+    def skipped(self, reason: Reason) -> Attempt:
+        """Return the attempt of an item that is not tried."""
+        moment = self.now()
+        return Attempt(Outcome.SKIPPED, moment, moment, reason)
+
+    def stopped(self, outcome: Outcome, reason: str, started_at: datetime, epoch: str | None = None) -> Attempt:
+        """Return the attempt of an item that was tried without success."""
+        return Attempt(outcome, started_at, self.now(), reason, epoch)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+
+class Warmer(Protocol):
+    """Warms the items of one kind in one shard, in the order given, and answers for each.
+
+    Raises ``RetryLaterError`` only when nothing of the shard can go on; what befalls one item is that item's attempt.
+    """
+
+    async def __call__(self, work: Work, rows: Sequence[PlanRow]) -> dict[Key, Attempt]:
+        """Return one attempt a row."""
+        ...
+
+
+async def in_order(
+    rows: Sequence[PlanRow], limit: int, do: Callable[[PlanRow], Awaitable[Attempt]]
+) -> dict[Key, Attempt]:
+    """Do every row, started in order, at most ``limit`` under way: the last row of the plan ends among the last."""
+    gate = asyncio.Semaphore(limit)
+
+    async def one(row: PlanRow) -> tuple[Key, Attempt]:
+        async with gate:
+            return (row.item_id, row.replica), await do(row)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(row)) for row in rows]
+    except* WarmupError as errors:
+        raise _first(errors) from None
+    return dict(task.result() for task in tasks)
+
+
+def _first(errors: BaseExceptionGroup[WarmupError]) -> WarmupError:
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
