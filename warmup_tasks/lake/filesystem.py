@@ -81,7 +81,7 @@ class Files:
 
 
 def _create_local(path: Path, data: bytes) -> None:
-    """Create a file in one step: readers see it whole or not at all, and of two writers one gets ``FileExistsError``."""
+    """Create a file in one step: seen whole or not at all; of two writers one gets ``FileExistsError``."""
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         draft.write_bytes(data)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from warmup_tasks.errors import ContractError
 
-BATCH_ROWS = 16_384
+STREAM_ROWS = 2_048
 
 
 def connect(filesystem: Any | None = None, *, memory_limit: str = "2GB", spill_folder: str | None = None) -> Any:
@@ -60,3 +60,11 @@ def run(
     for name, source in inputs.items():
         add_view(connection, name, source)
     return connection.sql(statement, params=dict(parameters or {})).to_arrow_table()
+
+
+def stream(
+    connection: Any, statement: str, schema: pa.Schema, parameters: Mapping[str, Any] | None = None
+) -> pa.RecordBatchReader:
+    """Run one statement and return its rows batch by batch, cast to ``schema``: results may exceed memory."""
+    batches = connection.sql(statement, params=dict(parameters or {})).to_arrow_reader(STREAM_ROWS)
+    return pa.RecordBatchReader.from_batches(schema, (batch.select(schema.names).cast(schema) for batch in batches))

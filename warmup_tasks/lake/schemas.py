@@ -11,6 +11,7 @@ from typing import Any, Union, get_args, get_origin
 
 import pyarrow as pa
 
+from warmup_tasks.errors import ContractError
 from warmup_tasks.items import (
     Evidence,
     Feedback,
@@ -113,5 +114,14 @@ def to_table(rows: list[Any], record: type[Record]) -> pa.Table:
 
 
 def from_table(table: pa.Table, record: type[Record]) -> list[Any]:
-    """Return an Arrow table as records, validated."""
+    """Return an Arrow table as records, validated.
+
+    Raises:
+        ContractError: the rows have another schema version than this code writes.
+    """
+    version = record.model_fields.get("schema_version")
+    if version is not None and "schema_version" in table.column_names:
+        others = sorted(set(table["schema_version"].to_pylist()) - {version.default})
+        if others:
+            raise ContractError(f"{record.__name__} rows of schema version {others}; this code reads {version.default}")
     return [record.model_validate(row) for row in table.to_pylist()]

@@ -1,15 +1,15 @@
 """The lake's one interface: publish, list, read, query, collect.
 
-Publishing writes data files under names that nobody else uses, then creates a manifest, if absent: two publishers of one
-partition get two version numbers, and a reader, who reads manifests only, sees a version whole or not at all. What an
-interrupted publisher leaves behind is named by no manifest; :meth:`Lake.collect` removes it.
+Publishing writes data files under names that nobody else uses, then creates a manifest, if absent: two publishers of
+one partition get two version numbers, and a reader, who reads manifests only, sees a version whole or not at all. What
+an interrupted publisher leaves behind is named by no manifest; :meth:`Lake.collect` removes it.
 """
 
 import hashlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +19,8 @@ from warmup_tasks.lake import queries
 from warmup_tasks.lake.filesystem import Files
 from warmup_tasks.lake.manifest import DataFile, Manifest, Ref, TableEntry, check_name, content_digest
 
-TableSource = pa.Table | pa.RecordBatchReader
+TableSource: TypeAlias = "pa.Table | pa.RecordBatchReader"
+_ROW_GROUP_ROWS = 4_096
 
 
 class _HashingFile:
@@ -60,29 +61,38 @@ class Lake:
             tables: name → Arrow table, or a reader of batches for what does not fit into memory.
             meta: small facts that readers need beside the tables; JSON, no clock times, no prompts.
         """
-        check_name("dataset", dataset)
-        check_name("partition", partition)
-        facts = dict(meta or {})
-        entries = {name: self._write(dataset, partition, name, source) for name, source in sorted(tables.items())}
-        fingerprint = content_digest(entries, facts)
+        draft = self._draft(dataset, partition, tables, meta)
         while True:
-            newest = self._newest(dataset, partition)
-            if newest and self._manifest(Ref(dataset, partition, newest)).content_digest == fingerprint:
-                for entry in entries.values():
-                    for file in entry.files:
-                        self._files.remove(file.path)
-                return str(Ref(dataset, partition, newest))
-            manifest = Manifest(
-                dataset=dataset,
-                partition=partition,
-                version=newest + 1,
-                content_digest=fingerprint,
-                tables=entries,
-                meta=facts,
-            )
-            ref = Ref(dataset, partition, newest + 1)
-            if self._files.create(_manifest_path(ref), manifest.to_json()):
-                return str(ref)
+            ref = self._claim(draft, self._newest(dataset, partition))
+            if ref is not None:
+                return ref
+
+    def publish_onto(
+        self,
+        parent: str | None,
+        dataset: str,
+        partition: str,
+        tables: Mapping[str, TableSource],
+        meta: Mapping[str, Any] | None = None,
+    ) -> str | None:
+        """Publish as :meth:`publish` does, but only while ``parent`` is still the newest version.
+
+        For content that was made from the stored one: when somebody else published in between, nothing is published and
+        None comes back; read again, merge again, try again.
+
+        Args:
+            parent: what :meth:`latest` said before reading; None: nothing was there.
+            dataset: what the rows are.
+            partition: which of them.
+            tables: name → Arrow table or reader of batches.
+            meta: small facts beside the tables.
+        """
+        draft = self._draft(dataset, partition, tables, meta)
+        version = (Ref.parse(parent).version or 0) if parent else 0
+        ref = self._claim(draft, version) if self._newest(dataset, partition) == version else None
+        if ref is None:
+            self._discard(draft)
+        return ref
 
     def latest(self, dataset: str, partition: str) -> str | None:
         """Return the reference of a partition's newest version, or None when nothing was published."""
@@ -169,17 +179,47 @@ class Lake:
             raise ContractError("a query's input is an Arrow table or a non-empty list of dataset/partition:table")
         return [address for ref, _, table in (r.partition(":") for r in refs) for address in self.files(ref, table)]
 
+    def _draft(
+        self, dataset: str, partition: str, tables: Mapping[str, TableSource], meta: Mapping[str, Any] | None
+    ) -> Manifest:
+        """Write the data files; the manifest that will name them has no version yet."""
+        check_name("dataset", dataset)
+        check_name("partition", partition)
+        facts = dict(meta or {})
+        entries = {name: self._write(dataset, partition, name, source) for name, source in sorted(tables.items())}
+        return Manifest(
+            dataset=dataset,
+            partition=partition,
+            version=0,
+            content_digest=content_digest(entries, facts),
+            tables=entries,
+            meta=facts,
+        )
+
+    def _claim(self, draft: Manifest, newest: int) -> str | None:
+        """Make a draft the version after ``newest``; None when another publisher took that number first."""
+        current = Ref(draft.dataset, draft.partition, newest)
+        if newest and self._manifest(current).content_digest == draft.content_digest:
+            self._discard(draft)
+            return str(current)
+        following = current._replace(version=newest + 1)
+        manifest = draft.model_copy(update={"version": newest + 1})
+        return str(following) if self._files.create(_manifest_path(following), manifest.to_json()) else None
+
+    def _discard(self, draft: Manifest) -> None:
+        for file in (file for entry in draft.tables.values() for file in entry.files):
+            self._files.remove(file.path)
+
     def _write(self, dataset: str, partition: str, table: str, source: TableSource) -> TableEntry:
         path = f"{dataset}/{partition}/data/{check_name('table', table)}-{uuid.uuid4().hex}.parquet"
-        schema = source.schema.remove_metadata()
-        batches = source.combine_chunks().to_batches(queries.BATCH_ROWS) if isinstance(source, pa.Table) else source
         rows = 0
         with self._files.open(path, "wb") as inner:
             file = _HashingFile(inner)
+            schema = source.schema.remove_metadata()
             with pq.ParquetWriter(pa.PythonFile(file, mode="w"), schema, compression="zstd") as writer:
-                for batch in batches:
-                    writer.write_batch(batch.replace_schema_metadata(None))
-                    rows += batch.num_rows
+                for group in _row_groups(source):
+                    writer.write_table(group.replace_schema_metadata(None))
+                    rows += group.num_rows
         stored = DataFile(path=path, rows=rows, bytes=file.bytes, sha256=file.sha256.hexdigest())
         return TableEntry(files=[stored], rows=rows, bytes=file.bytes)
 
@@ -215,3 +255,18 @@ def _is_manifest_name(name: str) -> bool:
 def _is_manifest(path: str) -> bool:
     folder, _, name = path.rpartition("/")
     return folder.endswith("/manifests") and _is_manifest_name(name)
+
+
+def _row_groups(source: TableSource) -> Iterator[pa.Table]:
+    """Yield groups of equal size, however the rows come in, so that equal rows give equal bytes."""
+    batches = source.to_batches() if isinstance(source, pa.Table) else source
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        while sum(held.num_rows for held in waiting) >= _ROW_GROUP_ROWS:
+            held = pa.Table.from_batches(waiting, schema=source.schema)
+            yield held.slice(0, _ROW_GROUP_ROWS).combine_chunks()
+            waiting = held.slice(_ROW_GROUP_ROWS).to_batches()
+    rest = pa.Table.from_batches(waiting, schema=source.schema)
+    if rest.num_rows:
+        yield rest.combine_chunks()

@@ -1,0 +1,19 @@
+-- The new content of one day: every request once, in time order.
+--
+-- Inputs:  rows_staged, rows_stored  with the columns of REQUESTS (one day); ranking from rank_requests.sql
+-- Grain:   request_id
+-- Idempotent: staged rows that are stored already give the stored content again.
+with every_row as (
+    select true as is_staged, * from rows_staged
+    union all by name
+    select false as is_staged, * from rows_stored
+)
+select every_row.* exclude (is_staged) replace (ranking.new_id as request_id)
+from every_row
+join ranking
+    on ranking.is_staged = every_row.is_staged
+    and ranking.source_file = every_row.source_file
+    and ranking.source_line = every_row.source_line
+    and ranking.old_id = every_row.request_id
+where ranking.is_kept
+order by every_row.time, ranking.new_id

@@ -1,0 +1,62 @@
+"""The log formats that exist, and which of them a file is in.
+
+A new format is its module and one line here.
+"""
+
+from typing import NamedTuple
+
+import orjson
+
+from warmup_tasks.errors import ConfigurationError
+from warmup_tasks.sources import reading
+from warmup_tasks.sources.agent_text import AgentTextSource
+from warmup_tasks.sources.base import Sample, Source
+from warmup_tasks.sources.normalised import NormalisedSource
+from warmup_tasks.sources.openai import OpenAISource
+
+SOURCES: tuple[Source, ...] = (NormalisedSource(), AgentTextSource(), OpenAISource())
+AUTO = "auto"
+_ENOUGH = 0.3  # of a sample's lines; a few bad or foreign lines must not hide a format
+
+
+class Choice(NamedTuple):
+    """The format chosen for a file (None: no known one), and the ground in words."""
+
+    source: Source | None
+    ground: str
+
+
+def formats() -> list[str]:
+    """Return what may stand as a log format, ``auto`` included."""
+    return [AUTO, *(source.name for source in SOURCES)]
+
+
+def choose(file: reading.LogFile, log_format: str) -> Choice:
+    """Return the format of a file: the one that was asked for, or with ``auto`` the one that is surest of it.
+
+    Raises:
+        ConfigurationError: no format has that name.
+    """
+    if log_format not in formats():
+        raise ConfigurationError(f"log_format: {log_format!r} is not known; use one of {', '.join(formats())}")
+    if log_format != AUTO:
+        return Choice(next(source for source in SOURCES if source.name == log_format), "asked for")
+    seen = look_at(file)
+    best, recognition = max(((s, s.recognise(seen)) for s in SOURCES), key=lambda pair: pair[1].score)
+    if recognition.score >= _ENOUGH:
+        return Choice(best, recognition.ground)
+    return Choice(None, f"nearest was {best.name}: {recognition.ground}" if seen.lines else "the file is empty")
+
+
+def look_at(file: reading.LogFile) -> Sample:
+    """Return the beginning of a file."""
+    lines = reading.sample(file)
+    return Sample(file.name, lines, [record for line in lines if (record := _object(line)) is not None])
+
+
+def _object(line: reading.Line) -> dict[str, object] | None:
+    try:
+        value = orjson.loads(line.data)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
