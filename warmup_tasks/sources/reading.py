@@ -107,7 +107,7 @@ def lines(blocks: Iterator[bytes], max_line_bytes: int = MAX_LINE_BYTES) -> Iter
     number, open_line, is_damaged = 0, _OpenLine(max_line_bytes), False
     try:
         for block in blocks:
-            if number == 0 and not open_line.bytes:
+            if number == 0 and not open_line.size_bytes:
                 block = block.removeprefix(_BOM)
             *pieces, rest = block.split(b"\n")
             for piece in pieces:
@@ -120,7 +120,7 @@ def lines(blocks: Iterator[bytes], max_line_bytes: int = MAX_LINE_BYTES) -> Iter
     except DamagedFileError as error:
         is_damaged = True
         yield open_line.close(number + 1)._replace(fault=error.fault, detail="what follows is lost")
-    if not is_damaged and open_line.bytes:
+    if not is_damaged and open_line.size_bytes:
         line = open_line.close(number + 1)
         if line.fault or line.data.strip():
             yield line._replace(is_open=True)
