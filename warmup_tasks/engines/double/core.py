@@ -1,0 +1,126 @@
+"""One replica, assembled: cache, scheduler, adapters, metrics and events, and what ends its epochs.
+
+Here live the replica's life cycle (restart, sleep, pause, reset, new weights). No HTTP.
+"""
+
+import asyncio
+from typing import Literal
+
+from warmup_tasks.engines.double.adapters import Adapter, AdapterStore
+from warmup_tasks.engines.double.answers import AnswerModel
+from warmup_tasks.engines.double.blocks import BlockPool
+from warmup_tasks.engines.double.config import DoubleConfig
+from warmup_tasks.engines.double.faults import FaultBoard
+from warmup_tasks.engines.double.kv_events import KvEvents
+from warmup_tasks.engines.double.metrics import Metrics
+from warmup_tasks.engines.double.scheduler import Scheduler
+from warmup_tasks.engines.double.tokenizer import Tokenizer
+
+PauseMode = Literal["abort", "wait", "keep"]
+
+
+class Core:
+    """The replica. Must be made inside a running event loop."""
+
+    def __init__(self, config: DoubleConfig) -> None:
+        self.config = config
+        self.faults = FaultBoard(config.faults, config.seed)
+        self.tokenizer = Tokenizer(config.template_version)
+        self.kv_events = KvEvents(config.kv_events_endpoint, config.kv_events_replay_endpoint, config.kv_events_topic)
+        self.revision = config.weights_revision
+        self.weight_label = "default"
+        self._answers = AnswerModel(self.tokenizer, config.seed)
+        self._begin_life()
+
+    def _begin_life(self) -> None:
+        config = self.config
+        cache = {
+            "block_size": str(config.block_size),
+            "cache_dtype": "auto",
+            "enable_prefix_caching": str(config.enable_prefix_caching),
+            "num_gpu_blocks": str(config.num_gpu_blocks),
+        }
+        self.sleep_level: int | None = None
+        self.metrics = Metrics(config.model, config.max_model_len, cache, config.max_loras)
+        self.adapters = AdapterStore(config.model, config.max_lora_rank, config.max_cpu_loras)
+        for name, path in config.adapters.items():
+            self.adapters.load(name, path)
+        self.pool = BlockPool(
+            config.num_gpu_blocks - 1,
+            on_evicted=self.kv_events.removed,
+            forgets_to_evict=lambda: self.faults.now.forget_to_evict,
+        )
+        self.scheduler = Scheduler(
+            config,
+            self.pool,
+            self.adapters,
+            self._answers,
+            self.metrics,
+            self.kv_events,
+            self.faults,
+            lambda: self.revision,
+            self.tokenizer.end,
+        )
+
+    async def restart(self) -> None:
+        """Begin a new life in place: empty cache, counters at 0, later process start, adapters of the start only."""
+        self.scheduler.abort_all()
+        await self.scheduler.aclose()
+        self._begin_life()
+
+    async def load_adapter(self, name: str, path: str, *, in_place: bool) -> Adapter:
+        """Load an adapter, taking its time."""
+        adapter = self.adapters.load(name, path, in_place=in_place)
+        took_ms = self.config.latency.adapter_load_ms * self.config.time_scale
+        await asyncio.sleep((took_ms + self.faults.now.slow_adapter_load_ms) / 1000)
+        return adapter
+
+    def reset_prefix_cache(self, *, reset_running: bool = False) -> bool:
+        """Forget all cached content; False while a request holds blocks."""
+        if reset_running:
+            self.scheduler.preempt_all()
+        if not self.pool.reset():
+            return False
+        self.kv_events.cleared()
+        self.kv_events.publish()
+        return True
+
+    async def pause(self, mode: PauseMode, *, clear_cache: bool) -> None:
+        """Start no new request; what is under way is aborted, waited for or kept as it stands."""
+        self.scheduler.pause(freeze=mode == "keep")
+        if mode == "abort":
+            self.scheduler.abort_all()
+        elif mode == "wait":
+            await self.scheduler.drained()
+        if clear_cache and mode != "keep":
+            self.reset_prefix_cache()
+
+    async def sleep(self, level: int, mode: PauseMode) -> None:
+        """Fall asleep: from level 1 on the cache is gone."""
+        await self.pause(mode, clear_cache=level >= 1)
+        self.sleep_level = level
+        self.metrics.set_sleep_level(level)
+
+    def wake(self) -> None:
+        """Wake up, or resume after a pause."""
+        self.sleep_level = None
+        self.metrics.set_sleep_level(None)
+        self.scheduler.resume()
+
+    def metrics_page(self) -> bytes:
+        """Return the metrics as they are now."""
+        running, waiting = self.scheduler.running, self.scheduler.waiting
+        self.metrics.running.set(len(running))
+        self.metrics.waiting.set(len(waiting))
+        self.metrics.usage.set(self.pool.held_count / self.pool.capacity)
+        self.metrics.set_adapters(
+            sorted({f.adapter.name for f in waiting if f.adapter}),
+            sorted({f.adapter.name for f in running if f.adapter}),
+        )
+        return self.metrics.page(self.faults.now.missing_metrics)
+
+    async def aclose(self) -> None:
+        """Stop everything."""
+        self.scheduler.abort_all()
+        await self.scheduler.aclose()
+        await self.kv_events.aclose()
