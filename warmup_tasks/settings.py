@@ -8,10 +8,10 @@ from Airflow connections or from the environment.
 import os
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from warmup_tasks.errors import ConfigurationError
 from warmup_tasks.identity import EmbedderIdentity, IdentityField, SaltMode, ServingIdentity, derived_salt
@@ -31,7 +31,7 @@ class HardwareProfile(Strict):
     """A class of replicas: its Airflow queue and what its hardware does (units in the names)."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", description="Short name, used in task ids and metrics.")
-    queue: str = Field(description="Airflow queue whose workers can reach these replicas.")
+    queue: str = Field(min_length=1, description="Airflow queue whose workers can reach these replicas.")
     bandwidth_gb_per_s: float = Field(gt=0)
     latency_ns: float = Field(gt=0)
     compute_tflops: float = Field(ge=0, description="Dense bf16.")
@@ -40,7 +40,7 @@ class HardwareProfile(Strict):
 class ProfilesFile(Strict):
     """``include/profiles.yaml``: gives the DAGs their shape."""
 
-    schema_version: int = 1
+    schema_version: Literal[1] = 1
     profiles: list[HardwareProfile] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -87,6 +87,11 @@ class ReplicaSpec(Strict):
     kv_events_endpoint: str | None = None
     api_key_env: str | None = Field(None, description="Name of the environment variable that holds the API key.")
 
+    @field_validator("url")
+    @classmethod
+    def _address_alone(cls, url: str) -> str:
+        return url.rstrip("/").removesuffix("/v1")
+
 
 class TenantSpec(Strict):
     """What a tenant's contract says."""
@@ -99,7 +104,7 @@ class TenantSpec(Strict):
 class FleetFile(Strict):
     """The fleet: models, adapters, replicas, tenants, embedder."""
 
-    schema_version: int = 1
+    schema_version: Literal[1] = 1
     models: list[ModelSpec] = Field(min_length=1)
     replicas: list[ReplicaSpec] = Field(min_length=1)
     adapters: list[AdapterSpec] = []
@@ -117,7 +122,19 @@ class FleetFile(Strict):
             for a in self.adapters
             if a.base_model not in models
         ]
-        for what, names in (("replica", [r.name for r in self.replicas]), ("adapter", [a.name for a in self.adapters])):
+        problems += [
+            f"adapter {a.name}: a model has that name too; engines list both under one"
+            for a in self.adapters
+            if a.name in models
+        ]
+        unique = {
+            "model": [m.name for m in self.models],
+            "replica": [r.name for r in self.replicas],
+            "replica address": [r.url for r in self.replicas],
+            "adapter": [a.name for a in self.adapters],
+            "tenant": [t.name for t in self.tenants],
+        }
+        for what, names in unique.items():
             problems += [f"{what} {n!r} stands twice" for n in sorted({n for n in names if names.count(n) > 1})]
         if problems:
             raise ValueError("; ".join(problems))
@@ -193,6 +210,7 @@ class RunPolicy(Strict):
     twins_per_stratum: int = Field(20, ge=1, description="Cold twins per replica × tenant × length band.")
     max_twins_per_replica: int = Field(200, ge=1)
     answer_tokens: int = Field(16, ge=1)
+    response_tokens: int = Field(64, ge=1, description="A default response is generated up to this length.")
     logprob_tolerance: float = Field(0.05, gt=0)
     canary_output_tokens: int = Field(64, ge=1)
     max_failure_share: float = Field(0.5, ge=0, le=1, description="Above it the run publishes nothing new.")
@@ -228,10 +246,11 @@ class Site(Strict):
     fleet_path: str
     profiles_path: str
     default_log: str = ""
+    report_folder: str = ""
 
     @classmethod
     def from_environment(cls, env: dict[str, str] | None = None) -> Self:
-        """Return the site from ``WARMUP_{LAKE,REDIS_URL,FLEET}`` and, optional, ``WARMUP_{PROFILES,LOG}``.
+        """Return the site from ``WARMUP_{LAKE,REDIS_URL,FLEET}`` and, optional, ``WARMUP_{PROFILES,LOG,REPORT}``.
 
         Raises:
             ConfigurationError: a variable that has no default is missing; the message names it.
@@ -249,6 +268,7 @@ class Site(Strict):
             fleet_path=values["WARMUP_FLEET"],
             profiles_path=values.get("WARMUP_PROFILES") or str(include_path("profiles.yaml")),
             default_log=values.get("WARMUP_LOG", ""),
+            report_folder=values.get("WARMUP_REPORT", ""),
         )
 
 
@@ -258,6 +278,8 @@ def load_yaml(path: str | Path, model: type[ModelT]) -> ModelT:
         data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigurationError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: cannot be read as text: {type(error).__name__}") from None
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{path}: not YAML: {error}") from None
     return validate(data, model, str(path))
