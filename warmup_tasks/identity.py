@@ -12,7 +12,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 import rfc8785
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from warmup_tasks.errors import ConfigurationError
 
@@ -25,10 +25,10 @@ SALT_MAX_CHARACTERS = 128
 
 
 def canonical_json(value: Any) -> bytes:
-    """Return RFC 8785 JSON. Raises ``ConfigurationError`` where a value has no canonical form (NaN, huge integers)."""
+    """Return RFC 8785 JSON. Raises ``ConfigurationError`` for what has none: NaN, huge integers, endless depth."""
     try:
         return bytes(rfc8785.dumps(value))
-    except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
         raise ConfigurationError(f"a value has no canonical JSON form: {type(error).__name__}") from error
 
 
@@ -39,7 +39,10 @@ def digest(value: Any) -> str:
 
 def component(text: str) -> str:
     """Percent-encode one key component, keeping the unreserved characters of RFC 3986."""
-    return quote(text, safe="")
+    try:
+        return quote(text, safe="")
+    except UnicodeEncodeError:
+        raise ConfigurationError("a key component holds half a surrogate pair: it is no text") from None
 
 
 def prompt_digest(
@@ -77,6 +80,11 @@ class IdentityField(BaseModel):
     reported: str | None = None
     observed: str | None = None
 
+    @field_validator("declared", "reported", "observed", mode="before")
+    @classmethod
+    def _empty_says_nothing(cls, value: Any) -> Any:
+        return value if value != "" else None
+
     @property
     def value(self) -> str | None:
         """The value that counts: declared names what ought to serve; without it, what was seen."""
@@ -108,19 +116,21 @@ class ServingIdentity(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    model: str
+    model: str = Field(min_length=1)
     weights_revision: IdentityField = IdentityField()
     dtype: IdentityField = IdentityField()
     quantization: IdentityField = IdentityField()
     tokenizer_revision: IdentityField = IdentityField()
     chat_template_digest: IdentityField = IdentityField()
-    adapter: str | None = None
+    adapter: str | None = Field(None, min_length=1)
     adapter_version: IdentityField = IdentityField()
 
     @model_validator(mode="after")
     def _adapter_has_version(self) -> Self:
         if self.adapter is not None and self.adapter_version.value is None:
             raise ValueError(f"adapter {self.adapter!r} needs adapter_version: name the version or the path's digest")
+        if self.adapter is None and self.adapter_version != IdentityField():
+            raise ValueError("adapter_version stands without an adapter: name the adapter too")
         return self
 
     def values(self) -> dict[str, str | None]:
@@ -149,8 +159,9 @@ class ServingIdentity(BaseModel):
         ]
 
     def for_adapter(self, adapter: str, version: IdentityField) -> "ServingIdentity":
-        """Return this base identity with an adapter on top."""
-        return self.model_copy(update={"adapter": adapter, "adapter_version": version})
+        """Return this base identity with an adapter on top; raises ``ValueError`` for a version that says nothing."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**fields, "adapter": adapter, "adapter_version": version})
 
 
 class EmbedderIdentity(BaseModel):
@@ -158,9 +169,9 @@ class EmbedderIdentity(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    embedder: str
-    revision: str
-    dimensions: int
+    embedder: str = Field(min_length=1)
+    revision: str = Field(min_length=1)
+    dimensions: int = Field(ge=1)
     lexicon_version: str = "none"
 
     def digest(self) -> str:

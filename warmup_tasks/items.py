@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from warmup_tasks.identity import digest
 
@@ -393,9 +393,9 @@ class Feedback(Record):
     tenant: str | None
     prompt_sha256: str | None
     intent_hash: str | None
-    confidence: float
+    confidence: float = Field(ge=0, le=1)
     correction: str | None
-    adopted_count: int
+    adopted_count: int = Field(ge=0)
 
 
 def item_id(

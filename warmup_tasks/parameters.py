@@ -126,7 +126,10 @@ def explain(error: ValidationError, what: str) -> str:
     """Return the validation problems as one line a field: name, what is wrong, without echoing long values."""
     lines = [f"{what} refused:"]
     for problem in error.errors(include_url=False, include_context=False):
-        value = repr(problem.get("input"))
-        shown = value if len(value) <= 60 else value[:57] + "..."
-        lines.append(f"  - {'.'.join(str(p) for p in problem['loc']) or what}: {problem['msg']} (got {shown})")
+        value, message = problem.get("input"), problem["msg"].removeprefix("Value error, ")
+        shown = repr(value)
+        got = (
+            "" if isinstance(value, dict | BaseModel) else f" (got {shown if len(shown) <= 60 else shown[:57] + '...'})"
+        )
+        lines.append(f"  - {'.'.join(str(p) for p in problem['loc']) or what}: {message}{got}")
     return "\n".join(lines)

@@ -271,6 +271,17 @@ class Site(Strict):
             report_folder=values.get("WARMUP_REPORT", ""),
         )
 
+    def to_environment(self) -> dict[str, str]:
+        """Return the variables from which :meth:`from_environment` reads this site."""
+        return {
+            "WARMUP_LAKE": self.lake_uri,
+            "WARMUP_REDIS_URL": self.redis_url,
+            "WARMUP_FLEET": self.fleet_path,
+            "WARMUP_PROFILES": self.profiles_path,
+            "WARMUP_LOG": self.default_log,
+            "WARMUP_REPORT": self.report_folder,
+        }
+
 
 def load_yaml(path: str | Path, model: type[ModelT]) -> ModelT:
     """Return a configuration file as its model, or raise ``ConfigurationError`` naming file, field and problem."""
