@@ -22,7 +22,7 @@ async def serve(config: DoubleConfig) -> None:
             host=config.host,
             port=config.port,
             access_log=False,
-            log_level="critical",
+            log_level="error",
             timeout_graceful_shutdown=_SHUTDOWN_S,
         )
     )

@@ -40,14 +40,14 @@ class _Developer:
         return json_response({"status": "awake", "tags": request.query_params.getlist("tags") or None})
 
     async def is_sleeping(self, _: Request) -> Response:
-        return json_response({"is_sleeping": self._core.sleep_level is not None})
+        return json_response({"is_sleeping": self._core.is_sleeping})
 
     async def pause(self, request: Request) -> Response:
         await self._core.pause(_mode(request), clear_cache=_flag(request, "clear_cache", default=True))
         return json_response({"status": "paused"})
 
     async def resume(self, _: Request) -> Response:
-        self._core.wake()
+        self._core.scheduler.resume()
         return json_response({"status": "resumed"})
 
     async def is_paused(self, _: Request) -> Response:

@@ -62,18 +62,23 @@ class Core:
             self.tokenizer.end,
         )
 
+    @property
+    def is_sleeping(self) -> bool:
+        """Whether it sleeps at any level; a pause counts."""
+        return self.sleep_level is not None or self.scheduler.is_paused
+
     async def restart(self) -> None:
         """Begin a new life in place: empty cache, counters at 0, later process start, adapters of the start only."""
-        self.scheduler.abort_all()
+        self.scheduler.abort_all("error")
         await self.scheduler.aclose()
+        self.kv_events.begin_again()
         self._begin_life()
 
     async def load_adapter(self, name: str, path: str, *, in_place: bool) -> Adapter:
         """Load an adapter, taking its time."""
-        adapter = self.adapters.load(name, path, in_place=in_place)
-        took_ms = self.config.latency.adapter_load_ms * self.config.time_scale
-        await asyncio.sleep((took_ms + self.faults.now.slow_adapter_load_ms) / 1000)
-        return adapter
+        loading_ms = self.config.latency.adapter_load_ms * self.config.time_scale
+        await asyncio.sleep((loading_ms + self.faults.now.slow_adapter_load_ms) / 1000)
+        return self.adapters.load(name, path, in_place=in_place)
 
     def reset_prefix_cache(self, *, reset_running: bool = False) -> bool:
         """Forget all cached content; False while a request holds blocks."""
@@ -102,7 +107,7 @@ class Core:
         self.metrics.set_sleep_level(level)
 
     def wake(self) -> None:
-        """Wake up, or resume after a pause."""
+        """Wake up and go on."""
         self.sleep_level = None
         self.metrics.set_sleep_level(None)
         self.scheduler.resume()

@@ -69,6 +69,7 @@ class KvEvents:
     def __init__(self, endpoint: str | None, replay_endpoint: str | None, topic: str) -> None:
         self.is_on = endpoint is not None
         self._topic = topic.encode()
+        self._replay_endpoint = replay_endpoint
         self._events: list[BlockStored | BlockRemoved | AllBlocksCleared] = []
         self._sent: deque[tuple[int, bytes]] = deque(maxlen=_REPLAY_BATCHES)
         self._sequence = 0
@@ -131,6 +132,24 @@ class KvEvents:
         """Note a reset."""
         if self.is_on:
             self._events.append(AllBlocksCleared())
+
+    def sources(self) -> dict[str, dict[str, Any]]:
+        """Return what a subscriber must know, by data-parallel rank; empty when nothing is published."""
+        if not self.is_on:
+            return {}
+        source = {
+            "enable_kv_cache_events": True,
+            "publisher": "zmq",
+            "endpoint": self.endpoint,
+            "replay_endpoint": self._replay_endpoint,
+            "topic": self._topic.decode(),
+        }
+        return {"0": source}
+
+    def begin_again(self) -> None:
+        """Number batches from 0 and forget the old ones, as a new process would."""
+        self._events, self._sequence = [], 0
+        self._sent.clear()
 
     def publish(self) -> None:
         """Send what was noted since the last call as one batch."""

@@ -71,8 +71,8 @@ class Scheduler:
             self.waiting.append(flight)
         self._wake.set()
 
-    def abort(self, flight: Flight) -> None:
-        """End a prompt early; one that has ended stays as it is."""
+    def abort(self, flight: Flight, reason: str = "abort") -> None:
+        """End a prompt early (``abort`` or ``error``); one that has ended stays as it is."""
         if flight.finish_reason is not None:
             return
         if flight in self.running:
@@ -80,14 +80,14 @@ class Scheduler:
             self._release(flight)
         elif flight in self.waiting:
             self.waiting.remove(flight)
-        self._metrics.finished["abort"].inc()
-        flight.finish("abort")
+        self._metrics.finished[reason].inc()
+        flight.finish(reason)
         self._wake.set()
 
-    def abort_all(self) -> None:
+    def abort_all(self, reason: str = "abort") -> None:
         """End every prompt early."""
         for flight in [*self.running, *self.waiting]:
-            self.abort(flight)
+            self.abort(flight, reason)
 
     def preempt_all(self) -> None:
         """Take the blocks from every running prompt and let it start again."""
@@ -176,9 +176,7 @@ class Scheduler:
                 if not self._start(flight):
                     break
             except ApiError:
-                self.waiting.remove(flight)
-                self._metrics.finished["error"].inc()
-                flight.finish("error")
+                self.abort(flight, "error")
                 continue
             if flight.adapter:
                 adapters.add(flight.adapter.number)

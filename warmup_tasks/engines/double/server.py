@@ -79,6 +79,9 @@ class _Endpoints:
     async def version(self, _: Request) -> Response:
         return json_response({"version": self._core.config.version})
 
+    async def kv_event_sources(self, _: Request) -> Response:
+        return json_response(self._core.kv_events.sources())
+
     async def metrics(self, _: Request) -> Response:
         return Response(self._core.metrics_page(), media_type=_METRICS_TYPE)
 
@@ -218,6 +221,7 @@ def _routes(core: Core) -> list[Route]:
         "/health": endpoints.health,
         "/version": endpoints.version,
         "/metrics": endpoints.metrics,
+        "/kv_event_sources": endpoints.kv_event_sources,
         "/v1/models": endpoints.models,
     }
     post: dict[str, Callable[[Request], Awaitable[Response]]] = {

@@ -30,8 +30,8 @@ class ApiError(Exception):
         }
 
 
-class BrokenStreamError(ConnectionError):
-    """Raised inside a stream so that the server drops the connection."""
+class BrokenStreamError(Exception):
+    """Raised by a stream's events to leave the response without its end."""
 
 
 def invalid(message: str, param: str | None = None, value: Any = None) -> ApiError:
@@ -90,6 +90,8 @@ class EventStream(Response):
             async for event in self._events:
                 await send({"type": "http.response.body", "body": event, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except BrokenStreamError:
+            return  # a response without its end: the server closes the connection
         finally:
             watcher.cancel()
 
