@@ -113,13 +113,15 @@ class EpochStore:
             keys = [epoch_key(replica), generation_key(replica)]
             return int(self._begin(keys=keys, args=[_ms(REMEMBERED_FOR)]))
 
-    def observe(self, seen: Observation) -> Observation | None:
-        """Keep an observation and return the one before it, or None."""
-        with store_errors("keeping an observation"), self._client.pipeline() as pipe:
-            pipe.get(observation_key(seen.replica))
-            pipe.set(observation_key(seen.replica), seen.model_dump_json(), ex=REMEMBERED_FOR)
-            raw, _ = pipe.execute()
-        return decode(raw, Observation, EPOCH_SCHEMA)
+    def last_seen(self, replica: str) -> Observation | None:
+        """Return what an agent last kept of a replica, or None."""
+        with store_errors("reading an observation"):
+            return decode(self._client.get(observation_key(replica)), Observation, EPOCH_SCHEMA)
+
+    def keep(self, seen: Observation) -> None:
+        """Keep an observation in place of the one before it."""
+        with store_errors("keeping an observation"):
+            self._client.set(observation_key(seen.replica), seen.model_dump_json(), ex=REMEMBERED_FOR)
 
 
 def _ms(span: timedelta) -> int:
