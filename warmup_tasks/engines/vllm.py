@@ -198,13 +198,13 @@ class VllmEngine(Engine):
         answer = await self._send("POST", "/v1/load_lora_adapter", deadline_s, content)
         if answer.status_code == 200:
             return
-        what = f"loading adapter {name!r} on {self._replica.name}"
+        what = f"loading adapter {name!r} from {path!r} on {self._replica.name}"
         if not refusals.is_already_loaded(answer.status_code, answer.content):
             raise refusals.adapter_error(answer.status_code, answer.content, what, self._replica.api_key_env)
         left_s = max(end - asyncio.get_running_loop().time(), 0.0)
         listed = {adapter.name: adapter.root for adapter in await self.adapters(deadline_s=left_s)}
         if listed.get(name) != path:
-            detail = f"{what}: asked for {path!r}, listed is {listed.get(name)!r}"
+            detail = f"{what}: listed is {listed.get(name)!r}"
             raise RejectItemError(Reason.ADAPTER_PATH_DIFFERS, detail)
 
     async def unload_adapter(self, name: str, *, deadline_s: float) -> None:
