@@ -1,0 +1,86 @@
+"""What validation knows of the run at hand: its plan, receipts, twins and sample, read once. No judgement, no network."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from warmup_tasks.identity import NO_TENANT, derived_salt
+from warmup_tasks.items import Arm, ItemKind, PlanRow, Receipt, TwinResult
+from warmup_tasks.lake.records import Key, Plan, key_of, read_all, read_part, read_plan
+from warmup_tasks.lake.store import Lake
+from warmup_tasks.runs import Run
+from warmup_tasks.settings import FleetFile, ReplicaSpec
+from warmup_tasks.validation.sample import draw
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """One run as the lake holds it. Keys are (item_id, replica)."""
+
+    lake: Lake
+    run: Run
+    fleet: FleetFile
+    plan: Plan
+    sample: set[Key]
+    receipts: dict[Key, Receipt]
+    twins: dict[Key, TwinResult]
+
+    @classmethod
+    def of(cls, lake: Lake, run: Run, fleet: FleetFile) -> Self:
+        """Return the night of a run.
+
+        Raises:
+            ContractError: there is no plan.
+        """
+        plan = read_plan(lake, run.run_id)
+        sample = draw(
+            plan.rows,
+            per_stratum=run.policy.twins_per_stratum,
+            per_replica=run.policy.max_twins_per_replica,
+            seed=run.request.seed,
+        )
+        receipts = {key_of(receipt): receipt for receipt in read_all(lake, "receipts", run.run_id, Receipt)}
+        twins = read_all(lake, "twins", run.run_id, TwinResult)
+        return cls(lake, run, fleet, plan, sample, receipts, {(twin.item_id, twin.replica): twin for twin in twins})
+
+    @property
+    def planned(self) -> list[PlanRow]:
+        """The rows that were to be warmed."""
+        return [row for row in self.plan.rows if row.is_chosen and row.arm is Arm.WARM]
+
+    def of_profile(self, profile: str) -> list[PlanRow]:
+        """Return the rows of one profile that evidence speaks of: those to be warmed, and the holdout."""
+        return [
+            row
+            for row in self.plan.rows
+            if row.profile == profile and (row.arm is Arm.HOLDOUT or (row.is_chosen and row.arm is Arm.WARM))
+        ]
+
+    def replicas(self, profile: str) -> list[ReplicaSpec]:
+        """Return the replicas of a profile that the plan speaks of, in the fleet's order."""
+        named = {row.replica for row in self.of_profile(profile)}
+        return [replica for replica in self.fleet.replicas if replica.name in named]
+
+    def sampled(self, replica: str) -> list[PlanRow]:
+        """Return the sampled prefixes of a replica in the plan's order."""
+        rows = [row for row in self.planned if row.replica == replica and key_of(row) in self.sample]
+        return sorted(rows, key=lambda row: row.order)
+
+    def token_ids(self, row: PlanRow) -> list[int]:
+        """Return the tokens of a KV prefix."""
+        return list(self.plan.payload(row).token_ids or [])
+
+    def other_salt(self, row: PlanRow, purpose: str, label: str) -> str:
+        """Return a salt under which this item's blocks cannot lie in the cache.
+
+        Args:
+            row: the item.
+            purpose: ``twin`` or ``control``.
+            label: one that no earlier request of the process carried.
+        """
+        tenant = row.tenant or NO_TENANT
+        return derived_salt(tenant, row.identity_digest, f"{purpose}:{row.item_id}:{self.run.run_id}:{label}")
+
+
+def is_prefix(row: PlanRow) -> bool:
+    """Say whether a row is a KV prefix."""
+    return row.kind is ItemKind.KV_PREFIX
