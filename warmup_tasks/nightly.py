@@ -4,54 +4,252 @@ Each step takes the site and the run, works through the lake and Redis, and retu
 prompts). Each is idempotent: a second call with the same arguments leaves the same state. No decision is taken here.
 """
 
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
+from warmup_tasks.errors import RejectItemError
+from warmup_tasks.items import PromptBody, ReplicaState
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import Site
+from warmup_tasks.settings import FleetFile, Site, load_fleet, load_profiles
 
 Summary = dict[str, Any]
+Progress = Callable[[int, int], None]
+Tokenize = Callable[[list[tuple[PromptBody, str]]], list[list[int] | RejectItemError]]
 
 
-def extract(site: Site, run: Run) -> Summary:
-    """Read the log into the lake's day partitions."""
-    raise NotImplementedError
+def extract(site: Site, run: Run, progress: Progress | None = None) -> Summary:
+    """Read the log into the lake's day partitions, and keep this run's account of it under ``extractions``."""
+    from warmup_tasks.lake import Lake
+    from warmup_tasks.sources.extract import extract as read_log
+
+    lake = Lake(site.lake_uri)
+    log = run.request.log or site.default_log
+    summary = read_log(lake, log, run.request.log_format, progress=progress).model_dump(mode="json")
+    lake.publish("extractions", run.run_id, {}, meta=summary)
+    return summary
 
 
-def profile(site: Site, run: Run) -> Summary:
+def profile(site: Site, run: Run, progress: Progress | None = None) -> Summary:
     """Survey the replicas and turn the requests before as_of into demand: heat, prefixes, adapters, prompts."""
-    raise NotImplementedError
+    from warmup_tasks.demand.profile import profile as profile_demand
+    from warmup_tasks.engines.connect import open_engine
+    from warmup_tasks.engines.survey import survey
+    from warmup_tasks.errors import RetryLaterError
+    from warmup_tasks.lake import Lake
+    from warmup_tasks.lake.schemas import to_table
+
+    lake, fleet = Lake(site.lake_uri), load_fleet(site.fleet_path)
+    found = asyncio.run(
+        survey(
+            fleet,
+            run.run_id,
+            _epochs(site, fleet),
+            open_engine=open_engine,
+            deadline_s=run.policy.request_deadline_s,
+            seed=run.request.seed,
+            replicas=run.request.replicas,
+        )
+    )
+    if not found.states:
+        raise RetryLaterError("no replica answered: " + "; ".join(f"{n}: {p}" for n, p in found.problems.items()))
+    lake.publish("replicas", run.run_id, {"replicas": to_table(found.states, ReplicaState)})
+    _, summary = profile_demand(lake, run, fleet, found.states, _tokenizer(fleet, found.states, run), progress=progress)
+    return {"replicas": [state.replica for state in found.states], "problems": found.problems, **summary}
 
 
 def plan(site: Site, run: Run) -> Summary:
     """Choose and order the items; the summary's ``shards`` maps profile → wave (as text) → shard ids."""
-    raise NotImplementedError
+    from warmup_tasks.lake import Lake
+    from warmup_tasks.lake.schemas import from_table
+    from warmup_tasks.planning.make import make_plan
+
+    lake = Lake(site.lake_uri)
+    states = from_table(lake.read(f"replicas/{run.run_id}", "replicas"), ReplicaState)
+    _, summary = make_plan(lake, run, load_fleet(site.fleet_path), load_profiles(site.profiles_path), states)
+    return summary
 
 
 def replay(site: Site, run: Run, profile: str, arm: str) -> Summary:
     """Replay the first requests after as_of against one profile's replicas, ``arm`` being ``cold`` or ``warm``."""
-    raise NotImplementedError
+    from warmup_tasks.engines.connect import open_engine
+    from warmup_tasks.lake import Lake
+    from warmup_tasks.replay.measured import replay as replay_requests
+
+    fleet = load_fleet(site.fleet_path)
+    _, summary = asyncio.run(replay_requests(Lake(site.lake_uri), run, profile, arm, fleet, open_engine=open_engine))
+    return summary
 
 
 def twins(site: Site, run: Run, profile: str) -> Summary:
     """Ask the cold twins of the sampled items, before anything is warmed (spec 6.1)."""
-    raise NotImplementedError
+    from warmup_tasks.engines.connect import open_engine
+    from warmup_tasks.lake import Lake
+    from warmup_tasks.serving import connect
+    from warmup_tasks.validation.twins import run_twins
+
+    fleet = load_fleet(site.fleet_path)
+    with connect(site.redis_url) as redis:
+        _, summary = asyncio.run(
+            run_twins(Lake(site.lake_uri), run, profile, fleet, open_engine=open_engine, redis=redis)
+        )
+    return summary
 
 
 def warm(site: Site, run: Run, shard: str) -> Summary:
     """Warm one shard and write its receipts."""
-    raise NotImplementedError
+    from warmup_tasks.engines.connect import open_engine
+    from warmup_tasks.lake import Lake
+    from warmup_tasks.serving import connect
+    from warmup_tasks.warming.shard import warm_shard
+
+    fleet = load_fleet(site.fleet_path)
+    with connect(site.redis_url) as redis:
+        _, summary = asyncio.run(
+            warm_shard(Lake(site.lake_uri), run, shard, fleet, open_engine=open_engine, redis=redis, now=_now)
+        )
+    return summary
 
 
 def probe(site: Site, run: Run, profile: str) -> Summary:
     """Probe one profile's replicas, hottest first, and write the evidence (spec 6.4, 6.5)."""
-    raise NotImplementedError
+    from warmup_tasks.engines.connect import open_engine
+    from warmup_tasks.lake import Lake
+    from warmup_tasks.serving import connect
+    from warmup_tasks.validation.probes import run_probes
+
+    fleet = load_fleet(site.fleet_path)
+    with connect(site.redis_url) as redis:
+        _, summary = asyncio.run(
+            run_probes(Lake(site.lake_uri), run, profile, fleet, open_engine=open_engine, redis=redis, now=_now)
+        )
+    return summary
 
 
 def publish(site: Site, run: Run) -> Summary:
     """Check the evidence as a whole and publish marks and readiness for what passed (spec 6.6)."""
-    raise NotImplementedError
+    from warmup_tasks.lake import Lake
+    from warmup_tasks.serving import connect
+    from warmup_tasks.validation.publish import publish as publish_marks
+
+    with connect(site.redis_url) as redis:
+        _, summary = publish_marks(Lake(site.lake_uri), run, load_fleet(site.fleet_path), redis=redis, now=_now)
+    return summary
 
 
-def report(site: Site, run: Run, folder: str) -> Summary:
-    """Write ``summary.json`` and ``report.html`` into ``folder`` and return the summary."""
-    raise NotImplementedError
+def report(
+    site: Site, run: Run, folder: str, stages_s: dict[str, float] | None = None, task_count: int | None = None
+) -> Summary:
+    """Write ``summary.json`` and ``report.html`` into ``folder`` and return the summary.
+
+    Args:
+        site: the site.
+        run: the run.
+        folder: created where absent.
+        stages_s: seconds per stage, where the caller measured them.
+        task_count: task instances of the run, where the caller counted them.
+    """
+    from pathlib import Path
+
+    from warmup_tasks.lake import Lake
+    from warmup_tasks.reporting import report_tables, summarise, write_report
+
+    lake = Lake(site.lake_uri)
+    summary = summarise(lake, run, stages_s=stages_s, task_count=task_count)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    (Path(folder) / "summary.json").write_text(summary.model_dump_json(indent=2), encoding="utf-8")
+    write_report(summary, report_tables(lake, run), folder)
+    result: Summary = summary.model_dump(mode="json")
+    return result
+
+
+def twins_and_waves(site: Site, run: Run) -> Summary:
+    """Carry out a whole plan from one process: twins of every profile, then the waves in their order."""
+    shards = plan_shards(site, run)
+    return {
+        "twins": {name: twins(site, run, name) for name in shards},
+        "shards": {
+            shard: warm(site, run, shard)
+            for waves in shards.values()
+            for wave in sorted(waves, key=int)
+            for shard in waves[wave]
+        },
+    }
+
+
+def probes_and_marks(site: Site, run: Run) -> Summary:
+    """Probe every profile of a plan from one process and publish."""
+    probes = {name: probe(site, run, name) for name in plan_shards(site, run)}
+    return {"probes": probes, "publish": publish(site, run)}
+
+
+def plan_shards(site: Site, run: Run) -> dict[str, dict[str, list[str]]]:
+    """Return the shards of a run's plan: profile → wave (as text) → shard ids.
+
+    Raises:
+        ContractError: the run has no plan yet.
+    """
+    from warmup_tasks.lake import Lake
+
+    shards: dict[str, dict[str, list[str]]] = Lake(site.lake_uri).meta(f"plan/{run.run_id}")["shards"]
+    return shards
+
+
+def status(site: Site) -> Summary:
+    """Return what is known of every replica now: epoch, health, readiness and its reason."""
+    from warmup_tasks.serving import connect
+    from warmup_tasks.serving.epochs import EpochStore
+    from warmup_tasks.serving.readiness import is_ready
+
+    fleet = load_fleet(site.fleet_path)
+    with connect(site.redis_url) as redis:
+        epochs = EpochStore(redis).read_many([replica.name for replica in fleet.replicas])
+        rows = {}
+        for replica, known in zip(fleet.replicas, epochs, strict=True):
+            verdict = is_ready(redis, replica.model, replica.name)
+            rows[replica.name] = {
+                "model": replica.model,
+                "profile": replica.profile,
+                "epoch": known.epoch if known else None,
+                "is_healthy": known.is_healthy if known else None,
+                "is_ready": verdict.is_ready,
+                "reason": verdict.reason,
+            }
+    return rows
+
+
+def _epochs(site: Site, fleet: FleetFile) -> dict[str, str | None]:
+    from warmup_tasks.serving import connect
+    from warmup_tasks.serving.epochs import EpochStore
+
+    names = [replica.name for replica in fleet.replicas]
+    with connect(site.redis_url) as redis:
+        known = EpochStore(redis).read_many(names)
+    return {name: record.epoch if record else None for name, record in zip(names, known, strict=True)}
+
+
+def _tokenizer(fleet: FleetFile, states: list[ReplicaState], run: Run) -> Tokenize:
+    """Return a callable that asks, for each prompt, the first surveyed replica that serves its model."""
+    from warmup_tasks.engines.connect import open_engine
+    from warmup_tasks.engines.tokens import tokenize_many
+
+    async def ask(replica: str, prompts: list[tuple[PromptBody, str]]) -> list[list[int] | RejectItemError]:
+        async with open_engine(fleet.replica(replica)) as engine:
+            return await tokenize_many(engine, prompts, deadline_s=run.policy.request_deadline_s)
+
+    def tokenize(prompts: list[tuple[PromptBody, str]]) -> list[list[int] | RejectItemError]:
+        replica_of = {state.model: state.replica for state in reversed(states)}
+        answers: list[list[int] | RejectItemError] = [[] for _ in prompts]
+        for model in dict.fromkeys(model for _, model in prompts):
+            indices = [index for index, (_, asked) in enumerate(prompts) if asked == model]
+            found = asyncio.run(ask(replica_of[model], [prompts[index] for index in indices]))
+            for index, tokens in zip(indices, found, strict=True):
+                answers[index] = tokens
+        return answers
+
+    return tokenize
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

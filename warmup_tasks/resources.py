@@ -1,4 +1,4 @@
-"""Where the package's data files lie: ``sql/`` and ``include/``, in a checkout or inside the installed wheel."""
+"""Where the package's data files lie: ``sql/``, ``include/`` and ``dags/``, in a checkout or inside the installed wheel."""
 
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,11 @@ def _data_path(folder: str) -> Path:
 def include_path(name: str) -> Path:
     """Return the path of a file under ``include/``."""
     return _data_path("include") / name
+
+
+def dags_path() -> Path:
+    """Return the folder of the DAG files."""
+    return _data_path("dags")
 
 
 @cache

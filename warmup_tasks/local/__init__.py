@@ -1,1 +1,1 @@
-"""Everything that one machine needs to run a whole night: Redis, engines, agent, Airflow; started here, stopped here."""
+"""What one machine needs to run a whole night: Redis, engines, agent, Airflow; started here, stopped here."""

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -46,10 +47,8 @@ class Process:
     def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """End the whole group: SIGTERM, then SIGKILL after the grace. Stopping twice is fine."""
         for signal_number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, grace_s)):
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(self.popen.pid, signal_number)
-            except ProcessLookupError:
-                pass
             try:
                 self.popen.wait(wait_s)
                 break
@@ -75,7 +74,9 @@ class Process:
                 raise GiveUpError(f"{self.name} ended with {self.popen.returncode}:\n{self.tail()}")
             if time.monotonic() > end:
                 self.stop()
-                raise GiveUpError(f"{self.name} was not up within {deadline_s:.0f} s; see {self.log_path}\n{self.tail()}")
+                raise GiveUpError(
+                    f"{self.name} was not up within {deadline_s:.0f} s; see {self.log_path}\n{self.tail()}"
+                )
             time.sleep(pause_s)
 
     def __enter__(self) -> Self:

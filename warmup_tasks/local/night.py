@@ -1,0 +1,143 @@
+"""A whole night on one machine: starts what it needs, runs the DAG in Airflow, shows the result, stops what it started.
+
+Here lives the order of things. How Redis, engines and Airflow start lies in the files beside this one.
+"""
+
+import os
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+
+from warmup_tasks import nightly
+from warmup_tasks.errors import ConfigurationError, GiveUpError
+from warmup_tasks.identity import digest
+from warmup_tasks.lake import Lake
+from warmup_tasks.local import fleet, processes
+from warmup_tasks.local.airflow_run import TaskEvent, run_dag
+from warmup_tasks.local.redis_server import RedisServer
+from warmup_tasks.local.traffic import Traffic, traffic_of
+from warmup_tasks.reporting.summary import RunSummary
+from warmup_tasks.resources import dags_path, include_path
+from warmup_tasks.runs import Run
+from warmup_tasks.serving.connection import connect
+from warmup_tasks.serving.epochs import EpochStore
+from warmup_tasks.settings import FleetFile, RunRequest, Site, load_profiles
+from warmup_tasks.sources.extract import extract
+from warmup_tasks.sources.sample_log import DEFAULT_AS_OF, write_sample_log
+
+DAG_ID = "nightly_warmup"
+MEASURE_WINDOW_S = 300
+AGENT_DEADLINE_S = 30.0
+SAMPLE_SEED, SAMPLE_DAYS = 7, 3
+ENGINES = ("double", "vllm")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNight:
+    """What a user asks of a local run; empty values choose for themselves."""
+
+    log: str = ""
+    log_format: str = "auto"
+    as_of: datetime | None = None
+    engine: str = "double"
+    engine_urls: str = ""
+
+    def run(self, folder: Path, console: Console) -> RunSummary:
+        """Run the night and return its figures; ``folder/run`` gets ``summary.json`` and ``report.html``.
+
+        Args:
+            folder: for everything that is written, kept between runs.
+            console: for progress.
+
+        Raises:
+            ConfigurationError: an option is refused.
+            GiveUpError: the run failed; the message says where and where to look.
+        """
+        if self.engine not in ENGINES:
+            raise ConfigurationError(f"engine: {self.engine!r} is not one of {', '.join(ENGINES)}")
+        folder = folder.resolve()
+        log, as_of = self.log, self.as_of
+        if not log:
+            log, as_of = str(folder / "sample-log"), as_of or DEFAULT_AS_OF
+            with console.status("writing the sample log"):
+                write_sample_log(Path(log), seed=SAMPLE_SEED, days=SAMPLE_DAYS, scale=1.0, end=DEFAULT_AS_OF)
+        lake_uri = str(folder / "lake" / digest([log, self.log_format])[:12])
+        with console.status(f"reading {log}"):
+            read = extract(Lake(lake_uri), log, self.log_format)
+            traffic = traffic_of(Lake(lake_uri), [day.isoformat() for day in read.days])
+        console.print(f"{read.requests_read} records read, plan time {as_of or traffic.as_of()}", highlight=False)
+        request = RunRequest(
+            as_of=as_of or traffic.as_of(), log=log, log_format=self.log_format, measure_window_s=MEASURE_WINDOW_S
+        )
+        with ExitStack() as stack:
+            site = self._start(traffic, lake_uri, folder, stack, console)
+            return _night(site, request, folder, console)
+
+    def _start(self, traffic: Traffic, lake_uri: str, folder: Path, stack: ExitStack, console: Console) -> Site:
+        with console.status(f"starting Redis, two engines ({self.engine_urls or self.engine}) and the agent"):
+            redis = stack.enter_context(RedisServer())
+            if self.engine_urls:
+                urls = [url.strip() for url in self.engine_urls.split(",") if url.strip()]
+                found = fleet.find_servers(urls, load_profiles(), traffic)
+            elif self.engine == "vllm":
+                found = fleet.start_real(traffic, folder / "engine", stack)
+            else:
+                found = fleet.start_doubles(traffic, folder / "engine", stack)
+            site = Site(
+                lake_uri=lake_uri,
+                redis_url=redis.url,
+                fleet_path=str(folder / "run" / "fleet.yaml"),
+                profiles_path=str(include_path("profiles.yaml")),
+                report_folder=str(folder / "run"),
+            )
+            _write_fleet(found, Path(site.fleet_path))
+            _start_agent(site, found, folder, stack)
+        for replica in found.replicas:
+            console.print(f"replica {replica.name} at {replica.url}", highlight=False)
+        return site
+
+
+def _write_fleet(found: FleetFile, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(found.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+
+
+def _start_agent(site: Site, found: FleetFile, folder: Path, stack: ExitStack) -> None:
+    command = [sys.executable, "-m", "warmup_tasks.agent", "--port", str(processes.free_port())]
+    env = {**os.environ, **site.to_environment()}
+    agent = stack.enter_context(processes.start("the agent", command, folder / "run" / "agent.log", env))
+    with connect(site.redis_url) as client:
+        epochs, names = EpochStore(client), [replica.name for replica in found.replicas]
+        agent.wait_until(lambda: all(epochs.read_many(names)), AGENT_DEADLINE_S)
+
+
+def _night(site: Site, request: RunRequest, folder: Path, console: Console) -> RunSummary:
+    conf = request.model_dump(mode="json")
+    with console.status("starting Airflow") as status:
+
+        def tell(event: TaskEvent) -> None:
+            if event.seconds is None:
+                status.update(f"{event.task}")
+            else:
+                style = {"success": "green", "skipped": "dim"}.get(event.state, "red")
+                console.print(f"[{style}]{event.state:>8}[/] {event.seconds:7.2f} s  {event.task}", highlight=False)
+
+        result = run_dag(
+            DAG_ID,
+            conf,
+            airflow_home=folder / "airflow",
+            dags_folder=dags_path(),
+            env=site.to_environment(),
+            on_task=tell,
+        )
+    if result.state != "success":
+        raise GiveUpError(
+            f"the run failed: {result.error}\nAirflow's log: {folder / 'airflow' / 'logs' / 'airflow.log'}"
+        )
+    nightly.report(site, Run.of(request), site.report_folder, result.stage_seconds, result.task_count)
+    return RunSummary.model_validate_json((Path(site.report_folder) / "summary.json").read_text())
