@@ -1,0 +1,39 @@
+"""``python -m warmup_tasks.agent``: the agent without the rest of the command line, so that it is up at once."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from warmup_tasks.agent.app import serve
+from warmup_tasks.errors import WarmupError
+from warmup_tasks.settings import load_fleet
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the agent; return the exit status: 0 after a clean stop, 2 when it cannot run as told."""
+    parser = argparse.ArgumentParser(
+        prog="warmup agent", description="Publish the replicas' epochs and answer readiness probes, until stopped."
+    )
+    parser.add_argument("--port", type=int, default=9400)
+    parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 in a container")
+    parser.add_argument("--poll-s", type=float, default=2.0, help="pause between two looks at a replica")
+    parser.add_argument("--fleet", default=os.environ.get("WARMUP_FLEET"), help="fleet file; default $WARMUP_FLEET")
+    parser.add_argument("--redis-url", default=os.environ.get("WARMUP_REDIS_URL"), help="default $WARMUP_REDIS_URL")
+    told = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    if not told.fleet or not told.redis_url:
+        parser.error(
+            "name the fleet file and the Redis URL: --fleet and --redis-url, or WARMUP_FLEET, WARMUP_REDIS_URL"
+        )
+    try:
+        serve(load_fleet(told.fleet), told.redis_url, port=told.port, poll_s=told.poll_s, host=told.host)
+    except WarmupError as error:
+        parser.exit(2, f"{error}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""The agent's assembly: one loop that watches every replica of a fleet and serves HTTP, until SIGTERM."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.applications import Starlette
+
+from warmup_tasks.agent.http import build_app
+from warmup_tasks.agent.metrics import AgentMetrics
+from warmup_tasks.agent.settings import AgentSettings
+from warmup_tasks.agent.watch import ReplicaWatch
+from warmup_tasks.engines.connect import open_engine
+from warmup_tasks.errors import GiveUpError
+from warmup_tasks.serving.connection import connect
+from warmup_tasks.serving.epochs import EpochStore
+from warmup_tasks.settings import FleetFile, validate
+
+log = logging.getLogger(__name__)
+
+_REDIS_TIMEOUT_S = 1.0  # a probe must hear "Redis is away" before it gives up itself
+_REDIS_ATTEMPTS = 2
+
+
+def serve(fleet: FleetFile, redis_url: str, *, port: int = 9400, poll_s: float = 2.0, host: str = "127.0.0.1") -> None:
+    """Run the agent until SIGTERM or SIGINT, and return when it has stopped cleanly.
+
+    Args:
+        fleet: whose replicas are watched.
+        redis_url: of the serving store; it may be away, and come back.
+        port: to listen on.
+        poll_s: pause between two looks at a replica, in s.
+        host: address to listen on.
+
+    Raises:
+        ConfigurationError: a setting is refused.
+        GiveUpError: the port is taken.
+    """
+    settings = validate({"host": host, "port": port, "poll_s": poll_s}, AgentSettings, "agent settings")
+    asyncio.run(run(fleet, redis_url, settings))
+
+
+async def run(fleet: FleetFile, redis_url: str, settings: AgentSettings) -> None:
+    """Run the agent inside a running loop; see :func:`serve`."""
+    metrics, stop = AgentMetrics(), asyncio.Event()
+    async with contextlib.AsyncExitStack() as stack:
+        listener = stack.enter_context(_listen(settings))
+        client = stack.enter_context(connect(redis_url, timeout_s=_REDIS_TIMEOUT_S, attempts=_REDIS_ATTEMPTS))
+        epochs = EpochStore(client)
+        watches = [
+            ReplicaWatch(spec.name, await stack.enter_async_context(open_engine(spec)), epochs, settings, metrics)
+            for spec in fleet.replicas
+        ]
+        server = _Server(build_app(client, fleet, metrics))
+        stack.enter_context(_signals(server, stop))
+        log.info("watching %d replicas, listening on %s:%d", len(watches), *listener.getsockname()[:2])
+        async with asyncio.TaskGroup() as tasks:  # a watch that dies takes the agent with it, to be started afresh
+            for watch in watches:
+                tasks.create_task(watch.run(stop))
+            await server.serve(sockets=[listener])
+            stop.set()
+    log.info("stopped")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handling, which would end the process by the signal it caught."""
+
+    def __init__(self, app: Starlette) -> None:
+        super().__init__(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=3))
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.contextmanager
+def _signals(server: uvicorn.Server, stop: asyncio.Event) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        server.should_exit = True
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def _listen(settings: AgentSettings) -> socket.socket:
+    try:
+        return socket.create_server((settings.host, settings.port))
+    except OSError as error:
+        raise GiveUpError(
+            f"the agent cannot listen on {settings.host}:{settings.port}: {error.strerror}; choose another --port"
+        ) from None

@@ -1,0 +1,65 @@
+"""The agent's HTTP surface: ``/ready`` for probes and routers, ``/healthz`` for the agent itself, ``/metrics``.
+
+Nothing here judges: readiness is what ``serving/readiness.py`` says.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import redis
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from warmup_tasks.agent.metrics import AgentMetrics
+from warmup_tasks.errors import WarmupError
+from warmup_tasks.serving.readiness import Verdict, is_ready
+from warmup_tasks.settings import FleetFile
+
+
+def build_app(client: redis.Redis, fleet: FleetFile, metrics: AgentMetrics) -> Starlette:
+    """Return the application.
+
+    ``GET /ready?model=…&replica=…`` answers 200 or 503 with ``{"ready": bool, "reason": str}``, 400 when a parameter is
+    missing. Redis being away is 503: not ready.
+    """
+    surface = _Surface(lambda model, replica: _verdict(client, model, replica), fleet, metrics)
+    routes = [
+        Route("/ready", surface.ready),
+        Route("/healthz", surface.healthz),
+        Route("/metrics", surface.metrics),
+    ]
+    return Starlette(routes=routes)
+
+
+class _Surface:
+    def __init__(self, ask: Callable[[str, str], Verdict], fleet: FleetFile, metrics: AgentMetrics) -> None:
+        self._ask = ask
+        self._fleet = fleet
+        self._metrics = metrics
+
+    async def ready(self, request: Request) -> Response:
+        model, replica = request.query_params.get("model"), request.query_params.get("replica")
+        if not model or not replica:
+            return JSONResponse({"ready": False, "reason": "ask as /ready?model=NAME&replica=NAME"}, 400)
+        verdict = await asyncio.to_thread(self._ask, model, replica)
+        return JSONResponse({"ready": verdict.is_ready, "reason": verdict.reason}, 200 if verdict.is_ready else 503)
+
+    async def healthz(self, _: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def metrics(self, _: Request) -> Response:
+        replicas = self._fleet.replicas
+        asked = (asyncio.to_thread(self._ask, replica.model, replica.name) for replica in replicas)
+        for replica, verdict in zip(replicas, await asyncio.gather(*asked), strict=True):
+            self._metrics.is_ready.labels(replica.model, replica.name).set(verdict.is_ready)
+        return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _verdict(client: redis.Redis, model: str, replica: str) -> Verdict:
+    try:
+        return is_ready(client, model, replica)
+    except WarmupError as error:
+        return Verdict(False, str(error))

@@ -1,0 +1,124 @@
+"""Watching one replica: look at its metrics, publish its epoch, withdraw it at once when the look fails.
+
+A new process start is a new epoch by itself; counters that fell within one process begin a new generation. What was
+last seen is kept in Redis, so a restarted agent also notices what happened while there was none.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from warmup_tasks.agent.metrics import AgentMetrics
+from warmup_tasks.agent.settings import AgentSettings
+from warmup_tasks.engines.base import Engine, EngineMetrics
+from warmup_tasks.engines.epochs import epoch_of
+from warmup_tasks.errors import WarmupError
+from warmup_tasks.serving.epochs import EpochRecord, EpochStore, Observation
+
+log = logging.getLogger(__name__)
+
+
+class ReplicaWatch:
+    """Watches one replica for as long as :meth:`run` runs.
+
+    Args:
+        replica: name in the fleet.
+        engine: of that replica; its owner closes it.
+        epochs: where epochs are published.
+        settings: of the agent.
+        metrics: of the agent.
+        clock: gives the present time with zone.
+    """
+
+    def __init__(
+        self,
+        replica: str,
+        engine: Engine,
+        epochs: EpochStore,
+        settings: AgentSettings,
+        metrics: AgentMetrics,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._replica = replica
+        self._engine = engine
+        self._epochs = epochs
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+        self._epoch: str | None = None
+        self._trouble = ""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Look again and again until ``stop`` is set."""
+        while not stop.is_set():
+            await self.look()
+            try:
+                await asyncio.wait_for(stop.wait(), self._settings.poll_s)
+            except TimeoutError:
+                continue
+
+    async def look(self) -> str | None:
+        """Look once; return the epoch that is published afterwards, or None: unknown."""
+        try:
+            scrape = await self._engine.metrics(deadline_s=self._settings.poll_deadline_s)
+        except WarmupError as error:
+            self._metrics.failures.labels(self._replica).inc()
+            self._say(f"{self._replica} cannot be seen: {error}")
+            epoch = await self._store(self._withdraw)
+        else:
+            self._metrics.looks.labels(self._replica).inc()
+            epoch = await self._store(lambda: self._publish(scrape))
+        self._metrics.is_epoch_known.labels(self._replica).set(epoch is not None)
+        return epoch
+
+    async def _store(self, work: Callable[[], str | None]) -> str | None:
+        try:
+            return await asyncio.to_thread(work)
+        except WarmupError as error:
+            self._metrics.store_failures.inc()
+            self._say(f"{error}; its epoch is unknown until that works again")
+            return None
+
+    def _withdraw(self) -> None:
+        self._epochs.forget(self._replica)
+
+    def _publish(self, scrape: EngineMetrics) -> str | None:
+        seen = Observation(
+            replica=self._replica,
+            process_start_s=scrape.process_start_s,
+            prefix_queries_tokens=scrape.prefix_queries_tokens,
+            prompt_tokens=scrape.prompt_tokens,
+        )
+        if _has_fallen(self._epochs.last_seen(self._replica), seen):
+            self._epochs.begin_generation(self._replica)
+        self._epochs.keep(seen)
+        generation = self._epochs.generation(self._replica)
+        epoch = epoch_of(scrape, generation)
+        record = EpochRecord(
+            replica=self._replica,
+            epoch=epoch,
+            observed_at=self._clock(),
+            detail=f"running {scrape.running:g}, waiting {scrape.waiting:g}, cache {scrape.kv_usage_share:.0%} in use",
+        )
+        is_published = self._epochs.publish(record, generation=generation, ttl_s=self._settings.epoch_ttl_s)
+        if not is_published:
+            return None
+        if self._epoch is not None and epoch != self._epoch:
+            self._metrics.epochs_begun.labels(self._replica).inc()
+        if epoch != self._epoch or self._trouble:
+            log.info("%s is in epoch %s", self._replica, epoch)
+        self._epoch, self._trouble = epoch, ""
+        return epoch
+
+    def _say(self, trouble: str) -> None:
+        # Once for each trouble, not at every look.
+        if trouble != self._trouble:
+            log.warning(trouble)
+        self._trouble = trouble
+
+
+def _has_fallen(before: Observation | None, now: Observation) -> bool:
+    if before is None or before.process_start_s != now.process_start_s:
+        return False
+    return now.prefix_queries_tokens < before.prefix_queries_tokens or now.prompt_tokens < before.prompt_tokens
