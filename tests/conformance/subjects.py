@@ -1,4 +1,4 @@
-"""The engines that the suite runs against: the double, and a real vLLM with a tiny model, alike in size and settings."""
+"""The engines that the suite runs against: the double and a real vLLM with a tiny model, of one size."""
 
 import json
 import os
@@ -22,7 +22,7 @@ BLOCK_SIZE = 32
 CAPACITY_TOKENS = 9600
 DEADLINE_S = 60.0
 ENGINES = Path(os.environ.get("WARMUP_ENGINE_CACHE") or Path(__file__).resolve().parents[2] / "out" / "engine")
-WORDS = [str(word) for word in "def class import return yield self open read write path line name value".split()]
+WORDS = ("def", "class", "import", "return", "yield", "self", "open", "read", "write", "path", "line", "value")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ class Prompts:
 def double(folder: Path, faults: Faults | None = None) -> Iterator[Subject]:
     """Run a double whose cache, block size and limits are those of the real engine here."""
     endpoint = f"ipc://{folder}/kv-events"
-    settings = dict(
+    adapters = {name: peft_folder(folder / name, rank) for name, rank in (("a", 8), ("b", 8), ("high-rank", 16))}
+    running = start_double(
         model=MODEL,
         api_key=KEY,
         developer_mode=True,
@@ -80,8 +81,7 @@ def double(folder: Path, faults: Faults | None = None) -> Iterator[Subject]:
         time_scale=0.2,
         faults=faults or Faults(),
     )
-    adapters = {name: peft_folder(folder / name, rank) for name, rank in (("a", 8), ("b", 8), ("high-rank", 16))}
-    with start_double(**settings) as running:
+    with running:
         yield Subject(_replica(running.url, endpoint), adapters, logprob_tolerance=0.0)
 
 

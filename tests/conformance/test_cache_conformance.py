@@ -107,7 +107,7 @@ async def test_reset_while_a_request_runs_does_not_happen(
 ) -> None:
     prompt = prompts.ids(4 * BLOCK_SIZE + 1)
     request = GenerationRequest(PromptBody(token_ids=prompt), MODEL, max_tokens=3000)
-    async with aclosing(engine.stream(request, deadline_s=DEADLINE_S)) as running:  # type: ignore[type-var]
+    async with aclosing(engine.stream(request, deadline_s=DEADLINE_S)) as running:
         await anext(running)
         answer = await http.post("/reset_prefix_cache")
         assert (answer.status_code, answer.json()) == (200, {"success": False})
@@ -137,7 +137,7 @@ async def test_sleep_and_pause_end_the_cache(
 async def test_events_tell_what_is_stored_and_cleared(engine: Engine, prompts: Prompts) -> None:
     events = engine.kv_events()
     assert events is not None
-    async with asyncio.timeout(DEADLINE_S), aclosing(events) as stream:  # type: ignore[type-var]
+    async with asyncio.timeout(DEADLINE_S), aclosing(events) as stream:
         reading = asyncio.ensure_future(anext(stream))
         while not reading.done():  # a subscription needs a moment to reach the publisher
             await ask(engine, prompts.ids(BLOCK_SIZE + 1))
@@ -158,5 +158,5 @@ async def test_events_tell_what_is_stored_and_cleared(engine: Engine, prompts: P
 async def until_quiet(engine: Engine) -> None:
     """Wait until no request runs."""
     async with asyncio.timeout(DEADLINE_S):
-        while (await engine.metrics(deadline_s=DEADLINE_S)).running > 0:
+        while (await engine.metrics(deadline_s=DEADLINE_S)).running > 0:  # noqa: ASYNC110 the engine is another process
             await asyncio.sleep(0.02)

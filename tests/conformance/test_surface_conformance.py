@@ -112,7 +112,7 @@ async def test_stream_comes_in_pieces_and_ends_with_usage(engine: Engine, prompt
     text = prompts.text(60)
     body = PromptBody(messages=[{"role": "user", "content": text}]) if is_chat else PromptBody(prompt=text)
     request = GenerationRequest(body, MODEL, max_tokens=5)
-    async with aclosing(engine.stream(request, deadline_s=DEADLINE_S)) as stream:  # type: ignore[type-var]
+    async with aclosing(engine.stream(request, deadline_s=DEADLINE_S)) as stream:
         chunks = [chunk async for chunk in stream]
     *pieces, last = chunks
     assert len(pieces) >= 2

@@ -7,7 +7,7 @@ request the engine refuses, ``MissingMetricError`` for an absent metric.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -135,8 +135,8 @@ class Engine(ABC):
         """Return the token ids of the rendered prompt: the chat template, tools and template arguments applied."""
 
     @abstractmethod
-    def stream(self, request: GenerationRequest, *, deadline_s: float) -> AsyncIterator[Chunk]:
-        """Stream one generation. Raises before the first chunk when the engine refuses."""
+    def stream(self, request: GenerationRequest, *, deadline_s: float) -> AsyncGenerator[Chunk, None]:
+        """Stream one generation; closing the stream aborts it. Raises before the first chunk when the engine refuses."""
 
     @abstractmethod
     async def generate(self, request: GenerationRequest, *, deadline_s: float) -> Generation:
@@ -171,8 +171,8 @@ class Engine(ABC):
         """Reset the prefix cache; False when the engine did not (busy, or no such endpoint)."""
 
     @abstractmethod
-    def kv_events(self) -> AsyncIterator[KvEvent] | None:
-        """Return the stream of KV events, or None where the replica offers none."""
+    def kv_events(self) -> AsyncGenerator[KvEvent, None] | None:
+        """Return the stream of KV events, which ends when it is closed, or None where the replica offers none."""
 
     @abstractmethod
     async def aclose(self) -> None:

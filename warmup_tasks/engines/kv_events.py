@@ -6,7 +6,7 @@ the endpoint has a ``*``, ``tcp://*:5557``.
 """
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ _KINDS = {"BlockStored": "stored", "BlockRemoved": "removed", "AllBlocksCleared"
 _ARRAY_FIELDS = {"BlockStored": ("block_hashes", "parent_block_hash", "token_ids"), "BlockRemoved": ("block_hashes",)}
 
 
-async def subscribe(endpoint: str) -> AsyncIterator[KvEvent]:
+async def subscribe(endpoint: str) -> AsyncGenerator[KvEvent, None]:
     """Yield events from now on, for as long as the caller listens.
 
     A gap in the sequence numbers yields one event of the kind ``lost``: what was known of the cache no longer holds.

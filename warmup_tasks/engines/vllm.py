@@ -7,7 +7,7 @@ Here live sending, timing and the detection of endpoints; bodies and pieces are 
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -117,7 +117,7 @@ class VllmEngine(Engine):
             raise RejectItemError(Reason.ENGINE_REFUSED, f"{self._replica.name}: /tokenize sent no tokens")
         return tokens
 
-    async def stream(self, request: GenerationRequest, *, deadline_s: float) -> AsyncIterator[Chunk]:
+    async def stream(self, request: GenerationRequest, *, deadline_s: float) -> AsyncGenerator[Chunk, None]:
         """Stream one generation; see :meth:`Engine.stream`."""
         end = asyncio.get_running_loop().time() + deadline_s
         what = f"generation on {self._replica.name}"
@@ -152,7 +152,7 @@ class VllmEngine(Engine):
         started = time.perf_counter()
         ttft_ms: float | None = None
         chunks: list[Chunk] = []
-        async with aclosing(self.stream(request, deadline_s=deadline_s)) as stream:  # type: ignore[type-var]
+        async with aclosing(self.stream(request, deadline_s=deadline_s)) as stream:
             async for chunk in stream:
                 if ttft_ms is None:
                     ttft_ms = (time.perf_counter() - started) * 1000
@@ -231,7 +231,7 @@ class VllmEngine(Engine):
             return False
         return self._checked(answer, "prefix-cache reset").get("success") is True
 
-    def kv_events(self) -> AsyncIterator[KvEvent] | None:
+    def kv_events(self) -> AsyncGenerator[KvEvent, None] | None:
         """Return the stream of KV events, or None where the replica names no endpoint."""
         endpoint = self._replica.kv_events_endpoint
         return kv_events.subscribe(endpoint) if endpoint is not None else None
