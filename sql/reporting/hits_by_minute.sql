@@ -1,6 +1,7 @@
--- Block hits of the replayed requests, by minute after as_of.
--- Inputs: replay (one arm's rows), requests (time by request_id), $arm, $as_of.
--- Grain: minute. Idempotent: reads only. Rows whose hits the engine did not tell are left out: null is not 0.
+-- Block hits of one arm's replayed requests, by minute after as_of.
+-- Inputs:  replay (rows of one arm), requests (of the days that the window touches); $arm, $as_of.
+-- Grain:   minute. Requests whose hits the engine did not tell are left out: null is not 0.
+-- A pure SELECT: running it again changes nothing.
 SELECT
     CAST($arm AS VARCHAR) AS arm,
     CAST(floor(date_diff('second', CAST($as_of AS TIMESTAMPTZ), requests.time) / 60) AS BIGINT) AS minute,

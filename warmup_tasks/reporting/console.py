@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from warmup_tasks.reporting.model import ItemCounts, RunSummary
 from warmup_tasks.reporting.report import headlines, reason_rows, verdict
-from warmup_tasks.reporting.summary import ItemCounts, RunSummary
 from warmup_tasks.reporting.svg import number
 
 STYLES = {"good": "bold green", "fair": "bold yellow", "poor": "bold red", "unknown": "bold"}

@@ -6,7 +6,7 @@ through here.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -293,16 +293,3 @@ def _validation_tokens(data: RunData) -> int:
         if row["is_control_missed"]:
             controls += prompt
     return int(twins + survey + probes + controls)
-
-
-def first(values: Mapping[str, Any], *names: str) -> int | None:
-    """Return the first of the named values that is there, or None."""
-    return next((values[name] for name in names if values.get(name) is not None), None)
-
-
-def file_names(files: Any) -> list[str]:
-    """Return the names of the files that an extraction read, whether they stand as text or as records with a name."""
-    return [
-        str(file.get("source_file", file.get("path", ""))) if isinstance(file, dict) else str(file)
-        for file in files or []
-    ]

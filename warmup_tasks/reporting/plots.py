@@ -8,9 +8,10 @@ from datetime import timedelta
 
 import pyarrow as pa
 
+from warmup_tasks.demand.heat import BUCKETS
 from warmup_tasks.reporting import svg
-from warmup_tasks.reporting.summary import ItemCounts, RunSummary
-from warmup_tasks.reporting.tables import BUCKETS, HEAT_SLOT_S, HEAT_SLOTS
+from warmup_tasks.reporting.model import ItemCounts, RunSummary
+from warmup_tasks.reporting.tables import HEAT_SLOT_S, HEAT_SLOTS
 
 WIDTH = 560
 OUTCOMES = ("ready", "unverified", "rejected", "skipped", "unaccounted")

@@ -11,8 +11,8 @@ import jinja2
 import pyarrow as pa
 
 from warmup_tasks.parameters import GoldenParameters
+from warmup_tasks.reporting.model import ReasonCount, RunSummary
 from warmup_tasks.reporting.plots import all_plots
-from warmup_tasks.reporting.summary import ReasonCount, RunSummary
 from warmup_tasks.reporting.svg import number
 
 SUMMARY_NAME = "summary.json"
@@ -102,7 +102,10 @@ def headlines(summary: RunSummary) -> list[Headline]:
             f"replayed requests, n = {blocks.n_cold} cold, {blocks.n_warm} warm" if blocks.n_warm or blocks.n_cold
             else "replay is off: set measure_window_s", "hits",
         ),
-        Headline("Requests read", _told(summary.requests_read), f"{_told(summary.rows_quarantined)} rows quarantined"),
+        Headline(
+            "Requests read", _told(summary.requests_read),
+            f"{_told(summary.requests_usable)} usable · {_told(summary.rows_quarantined)} quarantined",
+        ),
         Headline(
             "Prefill spent", f"{_told(prefill.warming)} tokens",
             f"{_told(prefill.unique)} unique · {_told(prefill.validation)} more on validation",

@@ -1,202 +1,34 @@
-"""The run summary: the headline figures of one night, each measured in that run.
+"""From a run's data sets to its summary: each figure measured in that run, null where it was not.
 
-Here live the summary's model and the function that fills it from the lake. What was not measured is null, never 0.
-The JSON of :class:`RunSummary` is ``out/run/summary.json``; the report and the console show the same object.
+Here live the joins between :mod:`figures` and the summary's types; the report and the console show the same object.
 """
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
-from warmup_tasks import __version__
+from warmup_tasks.items import ItemKind
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.reporting import figures
 from warmup_tasks.reporting.collect import RunData, collect, rows
+from warmup_tasks.reporting.model import (
+    Distribution,
+    EngineName,
+    HitRatio,
+    HoldoutCounts,
+    ItemCounts,
+    Items,
+    PrefillTokens,
+    Prefix,
+    ReasonCount,
+    ReplicaFigures,
+    RunSummary,
+    StratumGain,
+    Ttft,
+)
 from warmup_tasks.runs import Run
 
-SUMMARY_SCHEMA = 1
+__all__ = ["RunSummary", "summarise"]
+
 TOP_PREFIXES = 10
-
-
-class Figure(BaseModel):
-    """Base of all parts of the summary: frozen, unknown fields refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ItemCounts(Figure):
-    """How many items came how far. An item counts once a replica; a value in the serving store counts once.
-
-    planned = ready + skipped + rejected + unverified + unaccounted, and warmed = validated + unverified + those that no
-    probe reached.
-
-    Attributes:
-        planned: chosen by the plan, in the warm arm.
-        refused: considered and not chosen; the reasons say why.
-        held_out: left cold on purpose, to measure the effect (spec 2.5).
-        warmed: the engine or the store answered well.
-        validated: validation reached a verdict, hit or miss.
-        ready: a mark was published.
-        skipped: a dependency failed, or its replica changed.
-        rejected: refused or failed in warming, or not passed by validation.
-        unverified: the engine did not say whether it is resident.
-        unaccounted: planned, and no receipt or evidence tells what became of it.
-    """
-
-    planned: int | None = None
-    refused: int | None = None
-    held_out: int | None = None
-    warmed: int | None = None
-    validated: int | None = None
-    ready: int | None = None
-    skipped: int | None = None
-    rejected: int | None = None
-    unverified: int | None = None
-    unaccounted: int | None = None
-
-
-class Items(ItemCounts):
-    """The counts over all kinds, and by kind."""
-
-    by_kind: dict[str, ItemCounts] = {}
-
-
-class ReplicaFigures(Figure):
-    """One replica. ``ready_share`` = ready / planned; ``use_share`` = tokens of its ready KV prefixes / capacity."""
-
-    name: str
-    profile: str
-    model: str
-    epoch: str | None
-    block_size: int
-    capacity_tokens: int
-    planned_tokens: int | None
-    ready_tokens: int | None
-    use_share: float | None
-    planned: int | None
-    warmed: int | None
-    ready: int | None
-    ready_share: float | None
-    prefill_ms_per_token: float
-    contradictions: list[str]
-
-
-class Distribution(Figure):
-    """Percentiles of n measured values, in ms."""
-
-    p50: float | None = None
-    p95: float | None = None
-    n: int = 0
-
-
-class Ttft(Figure):
-    """Time to first token of the same sampled items: cold by their salted twins, warm by their probes (spec 6)."""
-
-    cold: Distribution = Distribution()
-    warm: Distribution = Distribution()
-
-
-class HitRatio(Figure):
-    """Whole prompt blocks found cached / whole prompt blocks asked for, over the replayed requests of either state."""
-
-    cold: float | None = None
-    warm: float | None = None
-    n_cold: int = 0
-    n_warm: int = 0
-
-
-class PrefillTokens(Figure):
-    """Prompt tokens that the engines computed.
-
-    Attributes:
-        warming: for warming; where the engine did not say how many were computed, the whole prompt counts.
-        validation: for twins, probes, controls and the survey of replicas (spec 6.7).
-        unique: that the warmed KV prefixes hold, each shared block once.
-    """
-
-    warming: int | None = None
-    validation: int | None = None
-    unique: int | None = None
-
-
-class StratumGain(Figure):
-    """Gain (cold TTFT less warm, ms) in one stratum: measured on the sample with a 95 % interval, else inferred."""
-
-    stratum: str
-    n_measured: int
-    mean_gain_ms: float | None
-    low_ms: float | None
-    high_ms: float | None
-    n_inferred: int
-    expected_gain_ms: float | None
-
-
-class HoldoutCounts(Figure):
-    """The two arms of the randomised comparison (spec 2.5), counted at subtree roots and at items."""
-
-    roots_warm: int
-    roots_held_out: int
-    items_warm: int
-    items_held_out: int
-
-
-class ReasonCount(Figure):
-    """Why items are not ready: where that was decided, how many, and what an operator can do."""
-
-    reason: str
-    step: str
-    kind: str
-    n_items: int
-    advice: str
-
-
-class Prefix(Figure):
-    """One of the hottest KV prefixes, by id; never its text."""
-
-    item_id: str
-    replica: str | None
-    tenant: str | None
-    adapter: str | None
-    prompt_tokens: int
-    heat: float
-    expected_uses: float
-    is_ready: bool | None
-
-
-class EngineName(Figure):
-    """What served the run; several names or versions are joined by a comma."""
-
-    name: str | None = None
-    version: str | None = None
-
-
-class RunSummary(Figure):
-    """The figures of one run. ``None`` always means *not measured in this run*."""
-
-    schema_version: int = SUMMARY_SCHEMA
-    warmup_version: str = __version__
-    run_id: str
-    as_of: datetime
-    requests_read: int | None
-    rows_quarantined: int | None
-    rows_duplicate: int | None
-    files: list[str]
-    items: Items
-    replicas: list[ReplicaFigures]
-    ttft_ms: Ttft
-    block_hit_ratio: HitRatio
-    prefill_tokens: PrefillTokens
-    gains: list[StratumGain]
-    holdout: HoldoutCounts | None
-    reasons: list[ReasonCount]
-    top_prefixes: list[Prefix]
-    stages_s: dict[str, float] | None
-    task_count: int | None
-    engine: EngineName
-    parameters: dict[str, Any]
-    parameters_version: str
 
 
 def summarise(
@@ -216,10 +48,12 @@ def summarise(
     return RunSummary(
         run_id=run.run_id,
         as_of=run.as_of,
-        requests_read=figures.first(extraction, "requests", "usable", "requests_read"),
-        rows_quarantined=figures.first(extraction, "quarantined", "rows_quarantined"),
-        rows_duplicate=figures.first(extraction, "duplicates", "rows_duplicate"),
-        files=figures.file_names(extraction.get("files")),
+        requests_read=extraction.get("requests_read"),
+        requests_usable=extraction.get("requests_usable"),
+        rows_quarantined=extraction.get("rows_quarantined"),
+        rows_duplicate=extraction.get("duplicates"),
+        quarantined_by_reason=extraction.get("quarantined_by_reason"),
+        files=[file["file"] for file in extraction.get("files", [])],
         items=_items(data, fates),
         replicas=_replicas(data, fates),
         ttft_ms=_ttft(data),
@@ -287,7 +121,7 @@ def _hit_ratio(data: RunData) -> HitRatio:
 
 
 def _top_prefixes(data: RunData, fates: list[figures.Fate]) -> list[Prefix]:
-    prefixes = [o for o in fates if o.kind == "kv_prefix" and o.is_planned]
+    prefixes = [o for o in fates if o.kind == ItemKind.KV_PREFIX and o.is_planned]
     prefixes.sort(key=lambda o: (-o.heat, o.item_id, o.replica or ""))
     return [
         Prefix(

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
+from warmup_tasks.demand.heat import WINDOW_S
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.reporting import figures
 from warmup_tasks.reporting.collect import RunData, collect, gather
@@ -41,7 +42,6 @@ HEAT_MAP = pa.schema(
 )
 HEAT_SLOT_S = 900
 HEAT_SLOTS = 96
-BUCKETS = 64
 
 
 def report_tables(lake: Lake, run: Run) -> Mapping[str, pa.Table]:
@@ -69,11 +69,11 @@ def _hits_by_minute(lake: Lake, run: Run, data: RunData) -> pa.Table | None:
 
 
 def _heat_map(lake: Lake, run: Run) -> pa.Table | None:
-    heat = gather(lake, "demand", run, "heat")
-    if heat is None:
+    cells = gather(lake, "demand", run, "heat_cells")
+    if cells is None:
         return None
-    parameters = {"as_of": run.as_of, "slot_s": HEAT_SLOT_S, "slots": HEAT_SLOTS}
-    return lake.query(sql("reporting/heat_map"), {"heat": heat}, parameters).cast(HEAT_MAP)
+    parameters = {"window_s": WINDOW_S, "slot_s": HEAT_SLOT_S, "slots": HEAT_SLOTS}
+    return lake.query(sql("reporting/heat_map"), {"heat_cells": cells}, parameters).cast(HEAT_MAP)
 
 
 def _days(start: datetime, end: datetime) -> list[str]:

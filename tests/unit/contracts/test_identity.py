@@ -146,7 +146,8 @@ def test_only_adapter_entries_and_the_list_of_namespaces_may_live_without_a_ttl(
     assert ids.is_permanent(ids.NAMESPACES_KEY)
     for key in (
         ids.response_key("lora:", BASE, "p"), ids.qa_key("t", BASE, "lora:x"),
-        ids.mark_key("t", "f" * 64, "lora:", None), ids.epoch_key("r"), ids.readiness_key("lora:", "r"), ids.lease_key("x"),
+        ids.mark_key("t", "f" * 64, "lora:", None), ids.epoch_key("r"),
+        ids.readiness_key("lora:", "r"), ids.lease_key("x"),
     ):  # fmt: skip
         assert not ids.is_permanent(key)
 

@@ -98,7 +98,8 @@ def test_every_kind_has_its_rules_and_lifetimes():
 def test_a_mark_on_a_replica_needs_an_epoch():
     fields = {
         "item_id": "i", "kind": ItemKind.KV_PREFIX, "tenant": None, "model": "m", "adapter": None,
-        "identity_digest": "d", "run_id": "r", "as_of": AS_OF, "marked_at": AS_OF, "expires_at": AS_OF, "residency": Residency.HIT,
+        "identity_digest": "d", "run_id": "r", "as_of": AS_OF, "marked_at": AS_OF, "expires_at": AS_OF,
+        "residency": Residency.HIT,
         "evidence_kind": EvidenceKind.CACHED_TOKENS, "gain_basis": GainBasis.NONE,
     }  # fmt: skip
     assert Mark(**fields, replica=None, epoch=None).schema_version == 1

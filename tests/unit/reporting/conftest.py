@@ -26,6 +26,7 @@ from warmup_tasks.lake import schemas
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
 from warmup_tasks.settings import RunRequest
+from warmup_tasks.sources.extract import ExtractionSummary, FileRead
 
 AS_OF = datetime(2026, 11, 27, 2, tzinfo=UTC)
 SECRET = "the secret recipe of the customer"
@@ -158,9 +159,23 @@ class Night:
         ]
         table = pa.Table.from_pylist(rows, schema=schemas.REQUESTS)
         self.lake.publish("requests", f"{AS_OF:%Y-%m-%d}", {"requests": table})
-        meta = {"requests": 5321, "quarantined": 4, "duplicates": 9, "files": ["day-1.jsonl", "day-2.jsonl"]}
-        files = pa.table({"source_file": meta["files"]})
+        names = ["day-1.jsonl", "day-2.jsonl"]
+        meta = ExtractionSummary(
+            requests_read=5340, requests_usable=5321, usable_by_use={"warm": 5321}, feedback_rows=6, rows_quarantined=4,
+            quarantined_by_reason={"not JSON": 3, "no time": 1}, duplicates=9, not_a_request=0,
+            not_a_request_by_ground={}, first_time=AS_OF, last_time=AS_OF, models=["m"], adapters=[],
+            tenants=3, salts=0,
+            files=[FileRead(file=name, format="normalised", ground="", records=2670) for name in names],
+            days=[], refs=[],
+        ).model_dump(mode="json")  # fmt: skip
+        files = pa.table({"file": names})
         self.lake.publish("extractions", self.run.run_id, {"files": files}, meta)
+
+    def demand(self) -> None:
+        """Publish the heat map of the day before: one request 4 s before as_of, three 25 h before."""
+        ages_s = [(4, 7, 1), (90_000, 3, 3), (86_399, 63, 2), (901, 7, 5)]
+        rows = [{"window_index": age // 5, "bucket": bucket, "requests": n} for age, bucket, n in ages_s]
+        self.lake.publish("demand", self.run.run_id, {"heat_cells": pa.Table.from_pylist(rows)})
 
     def replay(self, requests: int = 300) -> None:
         """Publish both arms of the replay; every tenth request's hits were not told."""
@@ -194,6 +209,7 @@ class Night:
             lake.publish("receipts", f"{run_id}.{profile}.w3.0", {"receipts": schemas.to_table(receipts, Receipt)})
             lake.publish("evidence", f"{run_id}.{profile}", {"evidence": schemas.to_table(evidence, Evidence)})
         lake.publish("marks", run_id, {"marks": schemas.to_table(self.marks, Mark)})
+        self.demand()
         self.replay()
         return self
 

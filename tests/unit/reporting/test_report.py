@@ -14,14 +14,11 @@ from warmup_tasks.reporting import plots, print_summary, report_tables, summaris
 from warmup_tasks.reporting.console import print_mapping
 from warmup_tasks.reporting.report import parameter_rows, verdict
 
-HEAT = pa.table({"bucket": [0, 3, 63], "slot": [0, 40, 95], "n_requests": [1, 9, 4]})
-
 
 @pytest.fixture
 def page(night, tmp_path) -> str:
     summary = summarise(night.lake, night.run, stages_s={"extract": 1.0, "plan": 0.5}, task_count=31)
-    tables = {**report_tables(night.lake, night.run), "heat_map": HEAT}
-    return write_report(summary, tables, tmp_path / "run").read_text(encoding="utf-8")
+    return write_report(summary, report_tables(night.lake, night.run), tmp_path / "run").read_text(encoding="utf-8")
 
 
 def test_the_page_needs_nothing_from_outside(page):
@@ -83,7 +80,7 @@ def test_text_from_outside_is_escaped(night, tmp_path):
 
 def test_verdicts():
     def said(planned, ready):
-        from warmup_tasks.reporting.summary import Items, RunSummary
+        from warmup_tasks.reporting.model import Items, RunSummary
 
         fields = dict.fromkeys(RunSummary.model_fields)
         fields.update(
@@ -116,6 +113,11 @@ def test_hits_by_minute_follow_the_requests_times(night):
     rows = report_tables(night.lake, night.run)["hits_by_minute"].to_pylist()
     assert [(row["arm"], row["minute"]) for row in rows] == [(arm, n) for arm in ("cold", "warm") for n in range(5)]
     assert all(row["n_requests"] == 54 and row["full_blocks"] == 54 * 20 for row in rows)
+
+
+def test_the_heat_map_ends_at_as_of_and_holds_one_day(night):
+    rows = report_tables(night.lake, night.run)["heat_map"].to_pylist()
+    assert {(row["bucket"], row["slot"], row["n_requests"]) for row in rows} == {(7, 95, 1), (7, 94, 5), (63, 0, 2)}
 
 
 def test_the_console_shows_the_same_figures(night):

@@ -7,7 +7,8 @@ from warmup_tasks.lake.store import Lake
 from warmup_tasks.reporting import figures
 from warmup_tasks.reporting.advice import ADVICE, advice, plain
 from warmup_tasks.reporting.collect import collect
-from warmup_tasks.reporting.summary import RunSummary, summarise
+from warmup_tasks.reporting.model import RunSummary
+from warmup_tasks.reporting.summary import summarise
 
 
 def test_counts_follow_every_planned_item_to_its_end(night):
@@ -165,5 +166,7 @@ def test_the_summary_is_json_with_the_promised_names(night):
         assert part in named["block_hit_ratio"]
     assert set(named["prefill_tokens"]) == {"warming", "validation", "unique"}
     assert named["engine"] == {"name": "double", "version": "0.1.0"}
-    assert (named["requests_read"], named["rows_quarantined"], named["task_count"]) == (5321, 4, 12)
+    assert (named["requests_read"], named["requests_usable"], named["rows_quarantined"]) == (5340, 5321, 4)
+    assert named["task_count"] == 12
+    assert named["quarantined_by_reason"] == {"not JSON": 3, "no time": 1}
     assert named["files"] == ["day-1.jsonl", "day-2.jsonl"]
