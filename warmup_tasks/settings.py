@@ -260,7 +260,7 @@ class Site(Strict):
         if missing:
             raise ConfigurationError(
                 f"set {', '.join(missing)}: the lake's URI, the Redis URL and the fleet file "
-                "(`make run` prints a working set for the local demo)"
+                "(`warmup run --keep` prints a working set on one machine)"
             )
         return cls(
             lake_uri=values["WARMUP_LAKE"],

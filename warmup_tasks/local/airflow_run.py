@@ -1,16 +1,15 @@
 """One real Airflow run inside this process: no scheduler, no web server, a SQLite database of its own.
 
-Airflow parses, validates, serialises, maps, retries and records exactly as it does under a scheduler; only its executor is
-replaced by a loop in this process. Airflow reads its settings once, so one process serves one ``airflow_home``.
+Airflow parses, validates, serialises, maps, retries and records exactly as it does under a scheduler; only its executor
+is replaced by a loop in this process. Airflow reads its settings once, so one process serves one ``airflow_home``.
 """
 
-import logging
 import os
 import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
@@ -19,19 +18,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from warmup_tasks.errors import ConfigurationError
+from warmup_tasks.local.airflow_events import TaskEvent, TaskEvents, task_label
 
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class TaskEvent:
-    """One task began or ended: ``state`` is ``running`` or a final state of Airflow's; ``seconds`` is None at the start."""
-
-    task: str
-    stage: str
-    state: str
-    seconds: float | None = None
-    error: str | None = None
+__all__ = ["DagRunResult", "TaskEvent", "airflow_variables", "run_dag"]
 
 
 @dataclass(frozen=True)
@@ -100,7 +89,7 @@ def run_dag(
             for task in dag.tasks:
                 task.retry_delay, task.retry_exponential_backoff = retry_pause, 1.0
         clock.lap("parse")
-        events = _Events(dag, aloud, on_task)
+        events = TaskEvents(dag, on_task, aloud)
         with events.listening():
             run = _run(dag, dict(conf), logical_date)
         states = _task_states(dag_id, run.run_id)
@@ -170,7 +159,7 @@ def _environment(env: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet(log: IO[str]) -> Iterator[Callable[[], Any]]:
+def _quiet(log: IO[str]) -> Iterator[Callable[[], AbstractContextManager[None]]]:
     """Send what is printed and logged to ``log``; the value brings the streams back for one callback."""
     out, err = sys.stdout, sys.stderr
 
@@ -226,11 +215,7 @@ def _task_states(dag_id: str, run_id: str) -> dict[str, str]:
     query = select(TaskInstance.task_id, TaskInstance.map_index, TaskInstance.state)
     with create_session() as session:
         rows = session.execute(query.where(TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id)).all()
-    return {_label(task_id, index): str(state) for task_id, index, state in sorted(rows, key=lambda row: row[:2])}
-
-
-def _label(task_id: str, map_index: int | None) -> str:
-    return task_id if map_index is None or map_index < 0 else f"{task_id}[{map_index}]"
+    return {task_label(task_id, index): str(state) for task_id, index, state in sorted(rows, key=lambda row: row[:2])}
 
 
 class _Clock:
@@ -241,75 +226,3 @@ class _Clock:
     def lap(self, name: str) -> None:
         now = time.perf_counter()
         self.laps[name], self._since = round(now - self._since, 3), now
-
-
-class _Events:
-    """Listens to Airflow's task events, keeps the seconds by stage and the first error, and passes the events on."""
-
-    def __init__(self, dag: Any, aloud: Callable[[], Any], on_task: Callable[[TaskEvent], None] | None) -> None:
-        self.stage_seconds: dict[str, float] = {}
-        self.first_error: str | None = None
-        self._dag, self._aloud, self._on_task = dag, aloud, on_task
-        self._started: dict[str, float] = {}
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        from airflow.sdk.listener import get_listener_manager
-
-        manager = get_listener_manager()
-        listener = _listener(self)
-        manager.add_listener(listener)
-        try:
-            yield
-        finally:
-            manager.pm.unregister(listener)
-
-    def began(self, instance: Any) -> None:
-        if stage := self._stage(instance):
-            label = _label(instance.task_id, instance.map_index)
-            self._started[label] = time.perf_counter()
-            self._tell(TaskEvent(label, stage, "running"))
-
-    def ended(self, instance: Any, state: str, error: object = None) -> None:
-        if stage := self._stage(instance):
-            label = _label(instance.task_id, instance.map_index)
-            seconds = time.perf_counter() - self._started[label]
-            self.stage_seconds[stage] = self.stage_seconds.get(stage, 0.0) + seconds
-            what = None if error is None else f"{type(error).__name__}: {error}"
-            if state == "failed" and self.first_error is None:
-                self.first_error = f"{label}: {what}"
-            self._tell(TaskEvent(label, stage, state, seconds, what))
-
-    def _stage(self, instance: Any) -> str | None:
-        """Return the name of the task's function; joints have none, and nothing to tell."""
-        task = self._dag.get_task(instance.task_id)
-        function = getattr(task, "python_callable", None) or getattr(task, "partial_kwargs", {}).get("python_callable")
-        return getattr(function, "__name__", None)
-
-    def _tell(self, event: TaskEvent) -> None:
-        if self._on_task is not None:
-            with self._aloud():
-                self._on_task(event)
-
-
-def _listener(events: _Events) -> Any:
-    from airflow.listeners import hookimpl
-
-    class Listener:
-        @hookimpl
-        def on_task_instance_running(self, previous_state: Any, task_instance: Any) -> None:
-            events.began(task_instance)
-
-        @hookimpl
-        def on_task_instance_success(self, previous_state: Any, task_instance: Any) -> None:
-            events.ended(task_instance, "success")
-
-        @hookimpl
-        def on_task_instance_skipped(self, previous_state: Any, task_instance: Any) -> None:
-            events.ended(task_instance, "skipped")
-
-        @hookimpl
-        def on_task_instance_failed(self, previous_state: Any, task_instance: Any, error: Any) -> None:
-            events.ended(task_instance, task_instance.state.value, error)
-
-    return Listener()

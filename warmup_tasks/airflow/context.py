@@ -1,0 +1,142 @@
+"""From Airflow's context to the library's arguments: the run, the site, and one call of a step.
+
+The run is fixed by the first task and read back by all others, so that a cleared task repeats what was asked then, even
+where a default in the form has changed since. Only the run, small summaries and lists of shard ids travel through XCom.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from airflow.sdk import Connection, get_current_context
+from airflow.sdk.exceptions import AirflowNotFoundException, AirflowSkipException
+
+from warmup_tasks.airflow.params import models_of
+from warmup_tasks.errors import ConfigurationError, ContractError
+from warmup_tasks.runs import Run
+from warmup_tasks.settings import Site
+
+FIRST_TASK = "begin"
+REDIS_CONNECTION = "warmup_redis"
+LAKE_CONNECTION = "warmup_lake"
+LAKE_EXTRAS = ("lake", "fleet", "profiles", "log", "report")
+SUMMARY_MAX_BYTES = 65_536
+
+Summary = dict[str, Any]
+
+
+def run_from(context: Mapping[str, Any]) -> Run:
+    """Return the run that a DAG run asks for.
+
+    Plan time is the ``as_of`` param where given. Otherwise a manual run plans from its logical date, or, where that is
+    null, from the moment that it was queued for (``run_after``); every other run plans from its data interval's end.
+
+    Args:
+        context: Airflow's task context; ``logical_date`` and ``data_interval_end`` may be absent.
+
+    Raises:
+        ConfigurationError: a param is refused; the message names it.
+    """
+    request, parameters = models_of(context["params"])
+    dag_run = context["dag_run"]
+    named = "logical_date" if str(dag_run.run_type) == "manual" else "data_interval_end"
+    return Run.of(request, parameters=parameters, default_as_of=context.get(named) or dag_run.run_after)
+
+
+def begin() -> Summary:
+    """Return the run of the current DAG run as JSON, for the tasks that follow."""
+    return run_from(get_current_context()).model_dump(mode="json")
+
+
+def current_run() -> Run:
+    """Return the run that the first task fixed.
+
+    Raises:
+        ContractError: the first task has not run; clear it too.
+    """
+    value = pull(FIRST_TASK)
+    if value is None:
+        raise ContractError(f"no run is fixed: clear and run the task {FIRST_TASK!r} first")
+    return Run.model_validate(value)
+
+
+def current_site() -> Site:
+    """Return the site: ``WARMUP_*`` variables, over which Airflow connections win where they exist.
+
+    ``warmup_redis`` is a Redis connection. ``warmup_lake`` is a generic connection whose extra JSON may say ``lake``,
+    ``fleet``, ``profiles``, ``log`` and ``report``: what the variable of that name would say.
+
+    Raises:
+        ConfigurationError: lake, Redis or fleet stand nowhere, or a connection says something unknown.
+    """
+    env = dict(os.environ)
+    if redis := _connection(REDIS_CONNECTION):
+        env["WARMUP_REDIS_URL"] = redis_url(redis)
+    if lake := _connection(LAKE_CONNECTION):
+        env |= lake_variables(lake)
+    return Site.from_environment(env)
+
+
+def call(step: Callable[..., Summary], *arguments: Any) -> Summary:
+    """Call a step with the current site and run and return its summary, which must stay small.
+
+    Raises:
+        ContractError: the summary would not fit an XCom: data belongs in the lake.
+    """
+    return small(step(current_site(), current_run(), *arguments))
+
+
+def measure(step: Callable[..., Summary], *arguments: Any) -> Summary:
+    """Call a measuring step, or skip its task where the run does not ask to measure."""
+    if not current_run().request.measure_window_s:
+        raise AirflowSkipException("measure_window_s is 0: nothing to measure")
+    return call(step, *arguments)
+
+
+def report_folder() -> str:
+    """Return the folder of this run's report: the site's, else one under Airflow's home folder."""
+    site, run = current_site(), current_run()
+    home = os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow"
+    return site.report_folder or str(Path(home) / "warmup-reports" / run.run_id)
+
+
+def pull(task_id: str) -> Any:
+    """Return what a task of this DAG run returned, or None."""
+    return get_current_context()["ti"].xcom_pull(task_ids=task_id)
+
+
+def small(summary: Summary) -> Summary:
+    """Return the summary, or raise ``ContractError`` where its JSON takes more than 64 KiB."""
+    size = len(json.dumps(summary, default=str).encode())
+    if size > SUMMARY_MAX_BYTES:
+        raise ContractError(f"a step returned {size} bytes, more than {SUMMARY_MAX_BYTES}: data belongs in the lake")
+    return summary
+
+
+def redis_url(connection: Connection) -> str:
+    """Return the URL of a Redis connection: ``rediss`` where its extra says ``ssl``, database from ``db`` or schema."""
+    if not connection.host:
+        raise ConfigurationError(f"connection {connection.conn_id!r}: give a host")
+    extra = connection.extra_dejson
+    login = ":".join(quote(part or "", safe="") for part in (connection.login, connection.password))
+    address = f"{connection.host}:{connection.port or 6379}/{extra.get('db', connection.schema or 0)}"
+    return f"{'rediss' if extra.get('ssl') else 'redis'}://{login + '@' if login != ':' else ''}{address}"
+
+
+def lake_variables(connection: Connection) -> dict[str, str]:
+    """Return the ``WARMUP_*`` variables that the extra of a ``warmup_lake`` connection stands for."""
+    extra = connection.extra_dejson
+    if unknown := sorted(set(extra) - set(LAKE_EXTRAS)):
+        known = ", ".join(LAKE_EXTRAS)
+        raise ConfigurationError(f"connection {connection.conn_id!r}: unknown {', '.join(unknown)}; known: {known}")
+    return {f"WARMUP_{name.upper()}": str(value) for name, value in extra.items()}
+
+
+def _connection(name: str) -> Connection | None:
+    try:
+        return Connection.get(name)
+    except AirflowNotFoundException:
+        return None

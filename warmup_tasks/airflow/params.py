@@ -1,0 +1,66 @@
+"""The Params form of a DAG, generated from the typed models, and the way back from a form's values to the models.
+
+A field of :class:`RunRequest` or :class:`GoldenParameters` appears in the form with its type, default, limits, choices
+and description; nothing is repeated here. Values are checked twice: by Airflow when a run is triggered, and by the
+models themselves when it starts, so that a run whose values bypass the form is refused as well.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk import Param
+from pydantic import BaseModel
+
+from warmup_tasks.parameters import GoldenParameters, load_parameters
+from warmup_tasks.settings import RunRequest, validate
+
+REQUEST_SECTION = "What to run"
+PARAMETERS_SECTION = "Golden parameters"
+KEPT = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "pattern", "format")
+
+
+def form() -> dict[str, Param]:
+    """Return the Params of a run: every field of the request, then every golden parameter."""
+    return {**_params(RunRequest, REQUEST_SECTION), **_params(GoldenParameters, PARAMETERS_SECTION)}
+
+
+def models_of(values: Mapping[str, Any]) -> tuple[RunRequest, GoldenParameters]:
+    """Return a run's typed wishes from the values of the form.
+
+    Args:
+        values: field name → value, as they stand in the task context's ``params``; absent fields take their default.
+
+    Raises:
+        ConfigurationError: a value has the wrong type or range, or a name is unknown; the message names it.
+    """
+    parameters = {name: values[name] for name in GoldenParameters.model_fields if name in values}
+    request = {name: value for name, value in values.items() if name not in parameters}
+    return validate(request, RunRequest, "params"), load_parameters(parameters)
+
+
+def _params(model: type[BaseModel], section: str) -> dict[str, Param]:
+    schema = model.model_json_schema()
+    definitions = schema.get("$defs", {})
+    return {name: _param(field, definitions, section) for name, field in schema["properties"].items()}
+
+
+def _param(field: dict[str, Any], definitions: dict[str, Any], section: str) -> Param:
+    shapes = [_resolve(shape, definitions) for shape in field.get("anyOf", [field])]
+    rules: dict[str, Any] = {}
+    for shape in shapes:
+        rules |= {key: shape[key] for key in (*KEPT, "enum", "items") if key in shape}
+    types = [shape["type"] for shape in shapes]
+    unit = f" Unit: {field['unit']}." if field.get("unit") not in (None, "name") else ""
+    return Param(
+        field.get("default"),
+        description=f"{field.get('description', '')}{unit}".strip() or None,
+        type=types if len(types) > 1 else types[0],
+        section=section,
+        **rules,
+    )
+
+
+def _resolve(shape: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" in shape:
+        return {**definitions[shape["$ref"].rsplit("/", 1)[-1]], **{k: v for k, v in shape.items() if k != "$ref"}}
+    return shape
