@@ -233,6 +233,7 @@ class ReplicaState(Record):
     prefill_ms_per_token: float
     probe_tokens: int
     notes: list[str]
+    max_adapters: int | None = None
 
 
 class TwinResult(Record):
