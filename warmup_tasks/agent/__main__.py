@@ -23,7 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--redis-url", default=os.environ.get("WARMUP_REDIS_URL"), help="default $WARMUP_REDIS_URL")
     told = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for chatty in ("httpx", "uvicorn.error"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     if not told.fleet or not told.redis_url:
         parser.error(
             "name the fleet file and the Redis URL: --fleet and --redis-url, or WARMUP_FLEET, WARMUP_REDIS_URL"

@@ -47,7 +47,7 @@ class ReplicaWatch:
         self._metrics = metrics
         self._clock = clock
         self._epoch: str | None = None
-        self._trouble = ""
+        self._troubles: set[str] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look again and again until ``stop`` is set."""
@@ -106,16 +106,17 @@ class ReplicaWatch:
             return None
         if self._epoch is not None and epoch != self._epoch:
             self._metrics.epochs_begun.labels(self._replica).inc()
-        if epoch != self._epoch or self._trouble:
+        if epoch != self._epoch or self._troubles:
             log.info("%s is in epoch %s", self._replica, epoch)
-        self._epoch, self._trouble = epoch, ""
+        self._epoch = epoch
+        self._troubles.clear()
         return epoch
 
     def _say(self, trouble: str) -> None:
         # Once for each trouble, not at every look.
-        if trouble != self._trouble:
+        if trouble not in self._troubles:
             log.warning(trouble)
-        self._trouble = trouble
+        self._troubles.add(trouble)
 
 
 def _has_fallen(before: Observation | None, now: Observation) -> bool:
