@@ -1,4 +1,4 @@
-"""Is the replica still what the fleet file says? Reported, observed, and the fingerprint of its weights (spec 1.3, 6.5a).
+"""Is the replica what the fleet file says? Reported, observed, and its weights by a fingerprint (spec 1.3, 6.5a).
 
 A hit proves nothing about *right*: weights that change in place leave old blocks that still hit. So the check stands
 apart from residency, and a contradiction fails every item of the replica.
@@ -44,8 +44,8 @@ async def check_identity(
 ) -> IdentityCheck:
     """Compare what a replica reports and shows with the declaration and with what it showed before.
 
-    The weights' fingerprint must be the one that was last seen at the same declared revision, or in the same epoch where
-    no revision is declared. A first fingerprint, and one after a declared change, is remembered.
+    The weights' fingerprint must be the one that was last seen at the same declared revision, or, where no revision is
+    declared, in the same epoch. A first fingerprint, and one after a declared change, is remembered.
 
     Args:
         engine: the replica.
@@ -83,8 +83,8 @@ async def check_identity(
     known = read_fingerprints(lake, replica.name).get(subject)
     if known is not None and _must_agree(known, seen) and not _agrees(known, answer, tolerance):
         found.append(
-            f"weights_revision: {seen.version or 'undeclared'} answers the canary otherwise than in run {known.run_id}; "
-            "declare the new revision, or bring the old weights back"
+            f"weights_revision: {seen.version or 'undeclared'} answers the canary not as in run {known.run_id}: "
+            "declare the new revision"
         )
     elif answer.tokens and (known is None or not _must_agree(known, seen)):
         remember(lake, seen)

@@ -1,11 +1,11 @@
-"""What validation knows of the run at hand: its plan, receipts, twins and sample, read once. No judgement, no network."""
+"""What validation knows of the run at hand: its plan, receipts, twins and sample, read once. No judgement here."""
 
 from dataclasses import dataclass
 from typing import Self
 
 from warmup_tasks.identity import NO_TENANT, derived_salt
 from warmup_tasks.items import Arm, ItemKind, PlanRow, Receipt, TwinResult
-from warmup_tasks.lake.records import Key, Plan, key_of, read_all, read_part, read_plan
+from warmup_tasks.lake.records import Key, Plan, key_of, read_all, read_plan
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
 from warmup_tasks.settings import FleetFile, ReplicaSpec

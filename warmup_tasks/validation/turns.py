@@ -1,4 +1,4 @@
-"""Who is measured when: hosts side by side, the replicas of one host in turn, so that no measurement disturbs another."""
+"""Who is measured when: hosts side by side, the replicas of one host in turn, so that none disturbs another."""
 
 import asyncio
 from collections import defaultdict

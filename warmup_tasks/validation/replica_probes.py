@@ -1,0 +1,204 @@
+"""Probing one replica: identity, adapters, prefixes hottest first, and only then the controls (spec 6.4, 6.5).
+
+The order is the point. A probe that misses writes, and a control always does: whatever is asked about later may be
+evicted by it, so the items that matter most come first and the controls last.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from warmup_tasks.engines.attempts import attempt, scrape
+from warmup_tasks.engines.base import Engine, EngineMetrics, GenerationRequest
+from warmup_tasks.engines.canary import Answer, touch, unused_label
+from warmup_tasks.errors import RejectItemError, RetryLaterError
+from warmup_tasks.identity import digest
+from warmup_tasks.items import EvidenceKind, ItemKind, PlanRow, PromptBody, Reason, Residency
+from warmup_tasks.lake.records import key_of
+from warmup_tasks.serving.epochs import EpochStore
+from warmup_tasks.settings import ReplicaSpec
+from warmup_tasks.validation.answers import answer_of, compare
+from warmup_tasks.validation.chains import FirstLooks
+from warmup_tasks.validation.identity_check import check_identity
+from warmup_tasks.validation.looks import Finding, ReplicaFindings
+from warmup_tasks.validation.meter import Look, Meter
+from warmup_tasks.validation.night import Night, is_prefix
+
+CONTROL_TOKENS = 512
+"""A control is the head of its prompt: ignored salts show in the first blocks, or in the first chunks of an offload."""
+_TRIES = 3
+
+
+class ReplicaProbe:
+    """One round of looks at one replica."""
+
+    def __init__(
+        self,
+        night: Night,
+        replica: ReplicaSpec,
+        rows: Sequence[PlanRow],
+        epochs: EpochStore,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._night, self._replica, self._rows, self._epochs, self._now = night, replica, rows, epochs, now
+        self._deadline_s = night.run.policy.request_deadline_s
+        self._found = ReplicaFindings()
+
+    async def run(self, open_engine: Callable[[ReplicaSpec], Engine]) -> ReplicaFindings:
+        """Return what was found. A replica that stops answering leaves the rest of its items unverified."""
+        async with open_engine(self._replica) as engine:
+            try:
+                await self._look(engine)
+            except RetryLaterError:
+                lost = Finding(refusal=Reason.ENGINE_UNAVAILABLE)
+                self._found.findings |= {
+                    key_of(row): lost for row in self._rows if key_of(row) not in self._found.findings
+                }
+        self._found.epoch_after = self._epoch()
+        return self._found
+
+    async def _look(self, engine: Engine) -> None:
+        found, meter = self._found, Meter(engine, self._deadline_s)
+        found.epoch_before = self._epoch()
+        before, started_at = await scrape(engine, deadline_s=self._deadline_s), self._now()
+        label = unused_label(before)
+        try:
+            await self._identity(engine, meter, label)
+            await self._adapters(engine, meter)
+            await self._prefixes(engine, meter, before.block_size)
+        finally:
+            found.probe_tokens = meter.computed_tokens
+        try:
+            await self._controls(meter, label, before.block_size)
+        finally:
+            found.control_tokens = meter.computed_tokens - found.probe_tokens
+        after = await scrape(engine, deadline_s=self._deadline_s)
+        took_s = (self._now() - started_at).total_seconds()
+        found.half_turnover_s = _half_turnover_s(before, after, meter.computed_tokens, took_s)
+
+    async def _identity(self, engine: Engine, meter: Meter, label: str) -> None:
+        check = await check_identity(
+            engine,
+            self._replica,
+            self._night.fleet,
+            lake=self._night.lake,
+            run_id=self._night.run.run_id,
+            epoch=self._found.epoch_before,
+            unused_salt=digest([label, "fingerprint"]),
+            meter=meter,
+            tolerance=self._night.run.policy.logprob_tolerance,
+            deadline_s=self._deadline_s,
+        )
+        self._found.contradictions = check.contradictions
+
+    async def _adapters(self, engine: Engine, meter: Meter) -> None:
+        rows = [row for row in self._rows if row.kind is ItemKind.ADAPTER]
+        if not rows:
+            return
+        listed = await attempt(lambda left_s: engine.adapters(deadline_s=left_s), deadline_s=self._deadline_s)
+        roots = {adapter.name: adapter.root for adapter in listed}
+        for row in rows:
+            self._found.findings[key_of(row)] = await self._adapter(engine, meter, row, roots)
+
+    async def _adapter(self, engine: Engine, meter: Meter, row: PlanRow, roots: dict[str, str | None]) -> Finding:
+        name = row.adapter or ""
+        spec = self._night.fleet.adapter(name)
+        kind = EvidenceKind.ADAPTER_LISTING
+        if name not in roots:
+            return Finding(Residency.MISS, kind)
+        if spec is None or roots[name] != spec.path:
+            return Finding(Residency.MISS, kind, refusal=Reason.ADAPTER_PATH_DIFFERS)
+        try:
+            answer = await touch(engine, name, deadline_s=self._deadline_s)
+        except RejectItemError as error:
+            return Finding(Residency.MISS, kind, refusal=error.reason)
+        meter.count(answer.prompt_tokens, answer.cached_tokens)
+        return Finding(Residency.HIT, kind)
+
+    async def _prefixes(self, engine: Engine, meter: Meter, block_size: int) -> None:
+        """Look at every prefix once, hottest first; ``order`` ascends towards the hottest."""
+        looks = FirstLooks(block_size)
+        for row in sorted((row for row in self._rows if is_prefix(row)), key=lambda row: row.order, reverse=True):
+            expected = self._night.plan.payload(row).expected_cached_tokens
+            chain = looks.chain(row.adapter or row.model, row.cache_salt, self._night.token_ids(row), expected)
+            known = looks.state(chain)
+            if known is not None:
+                self._found.findings[key_of(row)] = Finding(known)
+                continue
+            try:
+                look = await meter.look(self._request(row))
+            except RejectItemError as error:
+                self._found.findings[key_of(row)] = Finding(refusal=error.reason)
+            except RetryLaterError:
+                looks.spoiled(chain)
+                self._found.findings[key_of(row)] = Finding(refusal=Reason.ENGINE_UNAVAILABLE)
+                await scrape(engine, deadline_s=self._deadline_s)
+            else:
+                if look.cached_tokens is None:
+                    looks.spoiled(chain)
+                else:
+                    looks.saw(chain, look.cached_tokens)
+                self._found.findings[key_of(row)] = self._finding(row, look, expected)
+
+    def _request(self, row: PlanRow) -> GenerationRequest:
+        is_sampled = key_of(row) in self._night.sample
+        return GenerationRequest(
+            PromptBody(token_ids=self._night.token_ids(row)),
+            row.adapter or row.model,
+            max_tokens=self._night.run.policy.answer_tokens if is_sampled else 1,
+            cache_salt=row.cache_salt,
+            with_logprobs=is_sampled,
+        )
+
+    def _finding(self, row: PlanRow, look: Look, expected: int) -> Finding:
+        if look.cached_tokens is None:
+            return Finding(ttft_ms=look.generation.ttft_ms)
+        is_hit = expected > 0 and look.cached_tokens >= expected
+        return Finding(
+            Residency.HIT if is_hit else Residency.MISS,
+            look.evidence_kind,
+            look.cached_tokens,
+            look.generation.ttft_ms,
+            self._is_answer_equal(row, look),
+        )
+
+    def _is_answer_equal(self, row: PlanRow, look: Look) -> bool | None:
+        twin = self._night.twins.get(key_of(row))
+        if twin is None or twin.error is not None or key_of(row) not in self._night.sample:
+            return None
+        cold = answer_of(twin.answer_tokens, twin.answer_logprobs, twin.answer_top_json)
+        return compare(cold, Answer.of(look.generation), self._night.run.policy.logprob_tolerance).is_equal
+
+    async def _controls(self, meter: Meter, label: str, block_size: int) -> None:
+        """Ask the head of every sampled prompt behind a salt that nobody used: it must miss."""
+        for row in self._rows:
+            if is_prefix(row) and key_of(row) in self._night.sample:
+                self._found.control_missed[key_of(row)] = await self._control(meter, row, label, block_size)
+
+    async def _control(self, meter: Meter, row: PlanRow, label: str, block_size: int) -> bool | None:
+        tokens = self._night.token_ids(row)[: max(CONTROL_TOKENS, block_size) + 1]
+        for turn in range(_TRIES):
+            salt = self._night.other_salt(row, "control", f"{label}:{turn}")
+            request = GenerationRequest(PromptBody(token_ids=tokens), row.adapter or row.model, cache_salt=salt)
+            try:
+                look = await meter.look(request)
+            except RejectItemError:
+                return None
+            except RetryLaterError:
+                continue
+            return None if look.cached_tokens is None else look.cached_tokens == 0
+        return None
+
+    def _epoch(self) -> str | None:
+        record = self._epochs.read(self._replica.name)
+        return record.epoch if record else None
+
+
+def _half_turnover_s(before: EngineMetrics, after: EngineMetrics, own_tokens: int, took_s: float) -> float | None:
+    """Return half of the cache's capacity over the rate at which others than these looks insert tokens (spec 1.2)."""
+    computed = (after.prefix_queries_tokens - before.prefix_queries_tokens) - (
+        after.prefix_hits_tokens - before.prefix_hits_tokens
+    )
+    others = computed - own_tokens
+    if others <= 0 or took_s <= 0:
+        return None
+    return 0.5 * after.capacity_blocks * after.block_size / (others / took_s)
