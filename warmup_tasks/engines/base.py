@@ -136,7 +136,7 @@ class Engine(ABC):
 
     @abstractmethod
     def stream(self, request: GenerationRequest, *, deadline_s: float) -> AsyncGenerator[Chunk, None]:
-        """Stream one generation; closing the stream aborts it. Raises before the first chunk when the engine refuses."""
+        """Stream one generation; closing the stream aborts it. A refusal is raised before the first chunk."""
 
     @abstractmethod
     async def generate(self, request: GenerationRequest, *, deadline_s: float) -> Generation:

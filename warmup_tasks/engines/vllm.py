@@ -34,7 +34,8 @@ from warmup_tasks.settings import ReplicaSpec
 
 _LIMITS = httpx.Limits(max_connections=64, max_keepalive_connections=64, keepalive_expiry=30.0)
 _JSON = {"content-type": "application/json"}
-_OPTIONAL = ("/tokenize", "/v1/embeddings", "/reset_prefix_cache", "/v1/load_lora_adapter")
+_THERE = (200, 400, 405)
+_OPTIONAL = ("/tokenize", "/v1/embeddings", "/reset_prefix_cache")
 
 T = TypeVar("T")
 
@@ -61,14 +62,16 @@ class VllmEngine(Engine):
 
     async def capabilities(self, *, deadline_s: float) -> Capabilities:
         """Detect version, block size, capacity and endpoints; see :meth:`Engine.capabilities`."""
-        metrics, models, version, *found = await asyncio.gather(
+        metrics, models, version, adapters, *found = await asyncio.gather(
             self.metrics(deadline_s=deadline_s),
             self._models(deadline_s),
             self._optional_json("/version", deadline_s),
-            *(self._has_endpoint(path, deadline_s) for path in _OPTIONAL),
+            self._has_runtime_adapters(deadline_s),
+            *(self._status_of(path, deadline_s) for path in _OPTIONAL),
         )
         base = self._base_model(models)
-        has = {path: is_there for path, (is_there, _) in zip(_OPTIONAL, found, strict=True)}
+        has = {path: status in _THERE for path, status in zip(_OPTIONAL, found, strict=True)}
+        absent = [f"{path}: not offered (HTTP {s})" for path, s in zip(_OPTIONAL, found, strict=True) if not has[path]]
         max_model_len = whole_number(base.get("max_model_len"))
         if max_model_len is None:
             raise GiveUpError(f"{self._replica.name}: /v1/models does not tell max_model_len")
@@ -80,12 +83,12 @@ class VllmEngine(Engine):
             capacity_tokens=metrics.capacity_blocks * metrics.block_size,
             max_model_len=max_model_len,
             has_usage_details=None,
-            has_runtime_adapters=has["/v1/load_lora_adapter"],
+            has_runtime_adapters=adapters,
             has_prefix_reset=has["/reset_prefix_cache"],
             has_tokenize=has["/tokenize"],
             has_embeddings=has["/v1/embeddings"],
             has_kv_events=self._replica.kv_events_endpoint is not None,
-            notes=tuple(f"{path}: {note}" for path, (_, note) in zip(_OPTIONAL, found, strict=True) if note),
+            notes=tuple(absent),
         )
 
     async def report(self, *, deadline_s: float) -> EngineReport:
@@ -251,14 +254,17 @@ class VllmEngine(Engine):
         bases = [model for model in models if model.get("parent") is None]
         return next((model for model in bases if model["id"] == self._replica.model), bases[0] if bases else models[0])
 
-    async def _has_endpoint(self, path: str, deadline_s: float) -> tuple[bool, str]:
-        """Say whether an optional endpoint exists, by a GET that no POST endpoint acts upon, with a note if not."""
-        answer = await self._send("GET", path, deadline_s)
-        if answer.status_code == 404:
-            return False, "not offered (HTTP 404)"
-        if answer.status_code >= 500 or answer.status_code in (401, 403):
-            return False, f"not usable (HTTP {answer.status_code})"
-        return True, ""
+    async def _status_of(self, path: str, deadline_s: float) -> int:
+        """Return the status of a GET: no POST endpoint acts upon one, and 405 tells that it exists."""
+        return (await self._send("GET", path, deadline_s)).status_code
+
+    async def _has_runtime_adapters(self, deadline_s: float) -> bool | None:
+        """Say whether adapters can be loaded, by unloading one without a name; None where the answer fits neither."""
+        content = orjson.dumps({"lora_name": ""})
+        answer = await self._send("POST", "/v1/unload_lora_adapter", deadline_s, content)
+        if refusals.is_route_missing(answer.status_code, answer.content):
+            return False
+        return True if answer.status_code in (200, 400, 404) else None
 
     async def _optional_json(self, path: str, deadline_s: float) -> Mapping[str, Any] | None:
         answer = await self._send("GET", path, deadline_s)
