@@ -42,7 +42,7 @@ def test_results_without_numbers_are_refused(headline, rows):
 def test_only_the_named_ones_run():
     assert harness.chosen("") == harness.names()
     assert harness.chosen(" heat, redis_load ") == ["heat", "redis_load"]
-    with pytest.raises(ConfigurationError, match="no benchmark speed; known: .*heat"):
+    with pytest.raises(ConfigurationError, match=r"no benchmark speed; known: .*heat"):
         harness.chosen("heat,speed")
 
 
