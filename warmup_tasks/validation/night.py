@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from warmup_tasks.identity import NO_TENANT, derived_salt
-from warmup_tasks.items import Arm, ItemKind, PlanRow, Receipt, TwinResult
+from warmup_tasks.items import Arm, ItemKind, PlanRow, Reason, Receipt, TwinResult
 from warmup_tasks.lake.records import Key, Plan, key_of, read_all, read_plan
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
@@ -52,7 +52,7 @@ class Night:
         return [
             row
             for row in self.plan.rows
-            if row.profile == profile and (row.arm is Arm.HOLDOUT or (row.is_chosen and row.arm is Arm.WARM))
+            if row.profile == profile and ((row.is_chosen and row.arm is Arm.WARM) or is_held_out(row))
         ]
 
     def replicas(self, profile: str) -> list[ReplicaSpec]:
@@ -79,6 +79,11 @@ class Night:
         """
         tenant = row.tenant or NO_TENANT
         return derived_salt(tenant, row.identity_digest, f"{purpose}:{row.item_id}:{self.run.run_id}:{label}")
+
+
+def is_held_out(row: PlanRow) -> bool:
+    """Say whether a row was left cold on purpose; a row that was refused for another reason is not."""
+    return row.arm is Arm.HOLDOUT and row.reason == Reason.HOLDOUT
 
 
 def is_prefix(row: PlanRow) -> bool:

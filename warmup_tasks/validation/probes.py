@@ -22,7 +22,7 @@ from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.settings import FleetFile, ReplicaSpec
 from warmup_tasks.validation.intervals import gain_of
 from warmup_tasks.validation.looks import Finding, ReplicaFindings
-from warmup_tasks.validation.night import Night, is_prefix
+from warmup_tasks.validation.night import Night, is_held_out, is_prefix
 from warmup_tasks.validation.replica_probes import ReplicaProbe
 from warmup_tasks.validation.sample import stratum_of
 from warmup_tasks.validation.store_probes import probe_value
@@ -103,7 +103,7 @@ def _evidence(night: Night, row: PlanRow, found: Mapping[str, ReplicaFindings], 
         finding = probe_value(row, night.plan.payload(row), night.fleet, redis)
     else:
         finding = seen.findings.get(key, Finding())
-    reason = Reason.HOLDOUT if row.arm is Arm.HOLDOUT else reason_against(_facts(night, row, seen, finding))
+    reason = Reason.HOLDOUT if is_held_out(row) else reason_against(_facts(night, row, seen, finding))
     twin = night.twins.get(key) if key in night.sample else None
     cold_ms = twin.ttft_ms if twin is not None and twin.error is None else None
     is_pair = cold_ms is not None and finding.ttft_ms is not None

@@ -1,6 +1,6 @@
 """The evidence as a whole, held against a Great Expectations suite (spec 6.6).
 
-What is expected stands as data in ``include/expectations/evidence.json``; here evidence becomes the frame that it speaks
+What is expected stands as data in ``include/expectations/evidence.json``; here evidence becomes the frame it speaks
 of, one row an item and arm. Column checks pass on an empty frame, so the suite counts the rows of every arm. What
 follows from a failure is decided in ``publish.py``.
 """
