@@ -10,6 +10,8 @@ from collections.abc import Collection
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
+from warmup_tasks.engines.double.flights import Flight
+
 _LATENCY_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
 _FIRST_TOKEN_S = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
@@ -81,6 +83,36 @@ class Metrics:
         self.inference_s = histogram("request_inference_time_seconds", "Time in the RUNNING phase.", _LATENCY_S)
         self.prefill_s = histogram("request_prefill_time_seconds", "Time in the PREFILL phase.", _LATENCY_S)
         self.decode_s = histogram("request_decode_time_seconds", "Time in the DECODE phase.", _LATENCY_S)
+
+    def observe_token(self, flight: Flight, now_s: float) -> None:
+        """Count one generated token, and the prompt with the first one."""
+        self.generation_tokens.inc()
+        if flight.first_token_s is not None:
+            self.next_token_s.observe(now_s - flight.last_token_s)
+        else:
+            flight.first_token_s = now_s
+            cached = flight.cached_tokens or 0
+            self.first_token_s.observe(now_s - flight.arrived_s)
+            self.prompt_tokens.inc(flight.prompt_tokens)
+            self.prompt_tokens_cached.inc(cached)
+            self.computed_locally.inc(flight.prompt_tokens - cached)
+            self.hit_locally.inc(cached)
+        flight.last_token_s = now_s
+
+    def observe_end(self, flight: Flight, reason: str, now_s: float) -> None:
+        """Count one request that came to its end."""
+        scheduled_s = flight.scheduled_s or flight.arrived_s
+        first_s = flight.first_token_s or now_s
+        self.finished[reason].inc()
+        self.request_prompt.observe(flight.prompt_tokens)
+        self.request_generation.observe(len(flight.draws))
+        self.request_max_tokens.observe(flight.max_tokens)
+        self.computed.observe(flight.prompt_tokens - (flight.cached_tokens or 0))
+        self.request_s.observe(now_s - flight.arrived_s)
+        self.queue_s.observe(scheduled_s - flight.arrived_s)
+        self.inference_s.observe(now_s - scheduled_s)
+        self.prefill_s.observe(first_s - scheduled_s)
+        self.decode_s.observe(now_s - first_s)
 
     def set_sleep_level(self, level: int | None) -> None:
         """Show the sleep state; None is awake."""

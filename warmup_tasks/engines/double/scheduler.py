@@ -278,7 +278,7 @@ class Scheduler:
             state = bytes(a ^ b for a, b in zip(state, _WRONG, strict=True))
         draw = self._answers.draw(state, flight.sampling, len(flight.draws), faults.logprob_drift)
         flight.draws.append(draw)
-        self._observe_token(flight, now)
+        self._metrics.observe_token(flight, now)
         if draw.token == self._end_token:
             self._end(flight, "stop", now)
         elif len(flight.draws) >= flight.max_tokens:
@@ -287,35 +287,8 @@ class Scheduler:
             flight.tokens.append(draw.token)
             flight.progress.set()
 
-    def _observe_token(self, flight: Flight, now: float) -> None:
-        metrics = self._metrics
-        metrics.generation_tokens.inc()
-        if flight.first_token_s is not None:
-            metrics.next_token_s.observe(now - flight.last_token_s)
-        else:
-            flight.first_token_s = now
-            cached = flight.cached_tokens or 0
-            metrics.first_token_s.observe(now - flight.arrived_s)
-            metrics.prompt_tokens.inc(flight.prompt_tokens)
-            metrics.prompt_tokens_cached.inc(cached)
-            metrics.computed_locally.inc(flight.prompt_tokens - cached)
-            metrics.hit_locally.inc(cached)
-        flight.last_token_s = now
-
     def _end(self, flight: Flight, reason: str, now: float) -> None:
         self.running.remove(flight)
         self._release(flight)
-        metrics = self._metrics
-        scheduled = flight.scheduled_s or flight.arrived_s
-        first = flight.first_token_s or now
-        metrics.finished[reason].inc()
-        metrics.request_prompt.observe(flight.prompt_tokens)
-        metrics.request_generation.observe(len(flight.draws))
-        metrics.request_max_tokens.observe(flight.max_tokens)
-        metrics.computed.observe(flight.prompt_tokens - (flight.cached_tokens or 0))
-        metrics.request_s.observe(now - flight.arrived_s)
-        metrics.queue_s.observe(scheduled - flight.arrived_s)
-        metrics.inference_s.observe(now - scheduled)
-        metrics.prefill_s.observe(first - scheduled)
-        metrics.decode_s.observe(now - first)
+        self._metrics.observe_end(flight, reason, now)
         flight.finish(reason)
