@@ -1,7 +1,7 @@
 """Watching one replica: look at its metrics, publish its epoch, withdraw it at once when the look fails.
 
-A new process start is a new epoch by itself; counters that fell within one process begin a new generation. What was
-last seen is kept in Redis, so a restarted agent also notices what happened while there was none.
+A new process start is a new epoch by itself; within one process, counters that fell and sleep begin a new generation.
+What was last seen is kept in Redis, so a restarted agent also notices what happened while there was none.
 """
 
 import asyncio
@@ -89,10 +89,15 @@ class ReplicaWatch:
             process_start_s=scrape.process_start_s,
             prefix_queries_tokens=scrape.prefix_queries_tokens,
             prompt_tokens=scrape.prompt_tokens,
+            is_awake=scrape.is_awake is not False,
         )
-        if _has_fallen(self._epochs.last_seen(self._replica), seen):
+        if _has_lost_cache(self._epochs.last_seen(self._replica), seen):
             self._epochs.begin_generation(self._replica)
         self._epochs.keep(seen)
+        if not seen.is_awake:
+            self._say(f"{self._replica} sleeps")
+            self._withdraw()
+            return None
         generation = self._epochs.generation(self._replica)
         epoch = epoch_of(scrape, generation)
         record = EpochRecord(
@@ -119,7 +124,9 @@ class ReplicaWatch:
         self._troubles.add(trouble)
 
 
-def _has_fallen(before: Observation | None, now: Observation) -> bool:
+def _has_lost_cache(before: Observation | None, now: Observation) -> bool:
     if before is None or before.process_start_s != now.process_start_s:
-        return False
+        return False  # a new process is a new epoch by itself
+    if before.is_awake and not now.is_awake:
+        return True
     return now.prefix_queries_tokens < before.prefix_queries_tokens or now.prompt_tokens < before.prompt_tokens

@@ -97,7 +97,10 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class EngineMetrics:
-    """One scrape of the engine's metrics; counters are in tokens and since process start."""
+    """One scrape of the engine's metrics; counters are in tokens and since process start.
+
+    ``is_awake`` is None where the engine does not tell; an engine that sleeps has dropped its cache.
+    """
 
     process_start_s: float
     prefix_queries_tokens: float
@@ -108,6 +111,7 @@ class EngineMetrics:
     waiting: float
     block_size: int
     capacity_blocks: int
+    is_awake: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

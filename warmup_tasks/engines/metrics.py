@@ -16,8 +16,10 @@ KV_USAGE = "vllm:kv_cache_usage_perc"
 RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
 CACHE_CONFIG = "vllm:cache_config_info"
+SLEEP_STATE = "vllm:engine_sleep_state"
 
 _WANTED = {PROCESS_START, PREFIX_QUERIES, PREFIX_HITS, PROMPT_TOKENS, KV_USAGE, RUNNING, WAITING, CACHE_CONFIG}
+_WELCOME = _WANTED | {SLEEP_STATE}
 _RETIRED = ("vllm:gpu_prefix_cache_", "vllm:gpu_cache_usage_perc")
 
 
@@ -49,17 +51,23 @@ def parse_metrics(text: str) -> EngineMetrics:
         waiting=sum(_values(samples[WAITING])),
         block_size=_label_number(configs[0], "block_size"),
         capacity_blocks=sum(_label_number(labels, "num_gpu_blocks") for labels in configs),
+        is_awake=_is_awake(samples.get(SLEEP_STATE, [])),
     )
 
 
 def _wanted_samples(text: str) -> dict[str, list[Sample]]:
     """Return the samples of the wanted metrics by name; the rest of a long page is not even parsed."""
-    lines = [line for line in text.splitlines() if line.split("{", 1)[0].split(" ", 1)[0] in _WANTED]
+    lines = [line for line in text.splitlines() if line.split("{", 1)[0].split(" ", 1)[0] in _WELCOME]
     found: dict[str, list[Sample]] = {}
     for family in text_string_to_metric_families("\n".join(lines) + "\n"):
         for sample in family.samples:
             found.setdefault(sample.name, []).append(sample)
     return found
+
+
+def _is_awake(samples: Iterable[Sample]) -> bool | None:
+    told = [sample.value == 1 for sample in samples if sample.labels.get("sleep_state") == "awake"]
+    return all(told) if told else None
 
 
 def _values(samples: Iterable[Sample]) -> list[float]:

@@ -44,13 +44,14 @@ class EpochRecord(Record):
 
 
 class Observation(Record):
-    """Counters of one replica's process as last seen, in tokens since ``process_start_s``."""
+    """One replica's process as last seen; counters are in tokens since ``process_start_s``."""
 
     schema_version: int = EPOCH_SCHEMA
     replica: str
     process_start_s: float
     prefix_queries_tokens: float
     prompt_tokens: float
+    is_awake: bool = True
 
 
 class EpochStore:
@@ -106,8 +107,8 @@ class EpochStore:
     def begin_generation(self, replica: str) -> int:
         """Say that a replica's cache was emptied (reset, sleep, reload): its epoch ends now.
 
-        Whoever empties a cache on purpose calls this; the agent calls it when counters fall. Until the agent has
-        published the new epoch, the epoch is unknown.
+        Whoever empties a cache on purpose calls this first, since the engine's metrics do not show it; the agent calls
+        it when counters fall or the engine goes to sleep. Until the agent has published the new epoch, it is unknown.
         """
         with store_errors("beginning a generation"):
             keys = [epoch_key(replica), generation_key(replica)]

@@ -1,5 +1,6 @@
 import logging
 
+import httpx
 import pytest
 
 from warmup_tasks.agent.metrics import AgentMetrics
@@ -16,7 +17,7 @@ from warmup_tasks.settings import ReplicaSpec, validate
 
 @pytest.fixture
 def double():
-    with start_double(time_scale=0.0) as running:
+    with start_double(time_scale=0.0, developer_mode=True) as running:
         yield running
 
 
@@ -80,6 +81,19 @@ async def test_a_failed_look_withdraws_the_epoch_at_once(redis_client, watching,
     assert metrics.registry.get_sample_value("warmup_agent_look_failures_total", {"replica": "r0"}) == 2
     assert metrics.registry.get_sample_value("warmup_agent_is_epoch_known", {"replica": "r0"}) == 0
     assert len([r for r in caplog.records if "r0 cannot be seen" in r.message]) == 1
+
+
+async def test_sleep_ends_the_epoch(redis_client, watching, double):
+    watch, engine = watching(redis_client)
+    async with engine, httpx.AsyncClient(base_url=double.url) as operator:
+        before = await watch.look()
+        (await operator.post("/sleep", params={"level": 1})).raise_for_status()
+        assert [await watch.look(), await watch.look()] == [None, None]
+        assert EpochStore(redis_client).read("r0") is None
+        (await operator.post("/wake_up")).raise_for_status()
+        awake = await watch.look()
+        assert awake not in (None, before)
+        assert await watch.look() == awake
 
 
 async def test_redis_may_go_and_come_back(watching, metrics):
