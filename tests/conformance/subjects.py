@@ -78,7 +78,6 @@ def double(folder: Path, faults: Faults | None = None) -> Iterator[Subject]:
         max_model_len=CONTEXT_TOKENS,
         max_lora_rank=MAX_LORA_RANK,
         kv_events_endpoint=endpoint,
-        time_scale=0.2,
         faults=faults or Faults(),
     )
     with running:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from warmup_tasks.engines.base import Capabilities, Engine, EngineReport, GenerationRequest
+from warmup_tasks.engines.canary import unused_label
 from warmup_tasks.engines.observation import chat_template_digest
 from warmup_tasks.errors import GiveUpError, RejectItemError, WarmupError
 from warmup_tasks.identity import IdentityField, ServingIdentity, digest
@@ -93,8 +94,7 @@ async def survey(
 async def prefill_speed(engine: Engine, model: str, max_tokens: int, *, deadline_s: float, seed: int) -> PrefillSpeed:
     """Fit time to first token = base + tokens · slope through two cold prefills; a first pair warms up and is dropped.
 
-    Tokens are random and each request has a salt that was never used on this process, since it covers the engine's
-    token counter: a repeated survey measures cold again.
+    Tokens are random, and this process has never seen the requests' salts: a repeated survey measures cold again.
 
     Args:
         engine: the replica.
@@ -104,14 +104,14 @@ async def prefill_speed(engine: Engine, model: str, max_tokens: int, *, deadline
         seed: of the tokens.
     """
     alphabet = sorted(set(await engine.tokenize(PromptBody(prompt=_ALPHABET), model, deadline_s=deadline_s)))
-    before = await engine.metrics(deadline_s=deadline_s)
+    label = unused_label(await engine.metrics(deadline_s=deadline_s))
     random_tokens = random.Random(seed)
     long = max(2, min(LONG_TOKENS, max_tokens - 1))
     short = min(SHORT_TOKENS, long // 2)
     ttft_ms: dict[int, float] = {}
     has_usage_details = False
     for turn, length in enumerate((short, long, short, long)):
-        salt = digest({"survey": turn, "process": before.process_start_s, "tokens": before.prompt_tokens})
+        salt = digest({"survey": turn, "label": label})
         body = PromptBody(token_ids=random_tokens.choices(alphabet, k=length))
         answer = await engine.generate(GenerationRequest(body, model, cache_salt=salt), deadline_s=deadline_s)
         ttft_ms[length] = answer.ttft_ms

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 
+from warmup_tasks.engines.attempts import attempt
 from warmup_tasks.engines.base import Engine
-from warmup_tasks.errors import RejectItemError, RetryLaterError
+from warmup_tasks.errors import RejectItemError
 from warmup_tasks.items import PromptBody
 
 Tokenized = list[int] | RejectItemError
@@ -19,10 +20,10 @@ async def tokenize_many(
         engine: any replica that serves the models.
         prompts: body and model (or adapter) of each.
         concurrency: calls under way at a time.
-        deadline_s: of each call; one that fails for the moment is repeated once.
+        deadline_s: of each prompt, tried again as :func:`attempt` does.
 
     Raises:
-        RetryLaterError: the engine did not answer one prompt twice; nothing is returned then.
+        RetryLaterError: one prompt stayed without an answer; nothing is returned then.
     """
     results: list[Tokenized] = [[] for _ in prompts]
     todo = iter(enumerate(prompts))
@@ -43,9 +44,6 @@ async def tokenize_many(
 
 async def _tokenize(engine: Engine, body: PromptBody, model: str, deadline_s: float) -> Tokenized:
     try:
-        try:
-            return await engine.tokenize(body, model, deadline_s=deadline_s)
-        except RetryLaterError:
-            return await engine.tokenize(body, model, deadline_s=deadline_s)
+        return await attempt(lambda left_s: engine.tokenize(body, model, deadline_s=left_s), deadline_s=deadline_s)
     except RejectItemError as refusal:
         return refusal

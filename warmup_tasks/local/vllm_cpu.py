@@ -67,6 +67,8 @@ class VllmServer:
     def stop(self) -> None:
         """End the server and its process group."""
         self.process.stop()
+        if self.kv_events_endpoint is not None:
+            Path(self.kv_events_endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self

@@ -50,12 +50,9 @@ def test_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
     stamp = (tmp_path / "one" / "recipe.json").stat().st_mtime_ns
     make_model(tmp_path / "one", 64, 1)
     make_model(tmp_path / "two", 64, 1)
-    make_model(tmp_path / "three", 64, 1, seed=1)
     assert (tmp_path / "one" / "recipe.json").stat().st_mtime_ns == stamp
     assert digests(tmp_path / "one" / "model") == digests(tmp_path / "two" / "model")
     assert digests(tmp_path / "one" / "adapters") == digests(tmp_path / "two" / "adapters")
-    weights, others = (digests(tmp_path / name)["model/model.safetensors"] for name in ("one", "three"))
-    assert weights != others
     assert set(one.adapters) == {"adapter-a", "adapter-b", "adapter-rank16"}
 
 
