@@ -1,8 +1,18 @@
-"""What an operator can do about each reason. One sentence a reason; a test keeps the two lists equal."""
+"""What an operator can do about each reason, those of the items and three of the report's own. One sentence each.
+
+A test keeps the list complete. No figures here.
+"""
 
 from warmup_tasks.items import Reason
 
-ADVICE: dict[Reason, str] = {
+NOT_PUBLISHED = "the run published nothing new"
+NO_EVIDENCE = "no evidence was gathered"
+NO_RECEIPT = "no task carried it out"
+
+ADVICE: dict[str, str] = {
+    NOT_PUBLISHED: "Too large a share failed, or an expectation broke: mend the other reasons first, then rerun.",
+    NO_EVIDENCE: "The probe task of its profile did not finish: clear it.",
+    NO_RECEIPT: "The shard's task did not finish: clear it with downstream.",
     Reason.NOT_WARMABLE: "Nothing to do: a prompt below one block can never hit.",
     Reason.TOO_LONG: "Nothing to do, unless the engine's --max-model-len is set lower than the model allows.",
     Reason.VOLATILE_HEAD: "Move clocks, ids and other changing text behind the stable part of the system prompt.",
@@ -37,9 +47,9 @@ OTHERWISE = "See the logs of the task that decided this."
 
 def plain(reason: str) -> str:
     """Return the reason without the detail that may stand behind it; unknown ones are cut to 80 characters."""
-    return next((str(known) for known in ADVICE if reason.startswith(str(known))), reason[:80])
+    return next((str(known) for known in ADVICE if reason.startswith(known)), reason[:80])
 
 
 def advice(reason: str) -> str:
     """Return what to do about a reason, with or without a detail behind it."""
-    return next((text for known, text in ADVICE.items() if reason.startswith(str(known))), OTHERWISE)
+    return next((text for known, text in ADVICE.items() if reason.startswith(known)), OTHERWISE)

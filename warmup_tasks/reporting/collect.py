@@ -18,7 +18,10 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """The data sets of one run; None where no task wrote any. Grain and columns as in ``lake/schemas.py``."""
+    """The data sets of one run; None where no task wrote any. Grain and columns as in ``docs/contracts.md``.
+
+    ``quarantine`` holds the evidence of what is not ready with its last reason, ``publication`` how the run was judged.
+    """
 
     extraction: Row | None
     replicas: pa.Table | None
@@ -26,7 +29,11 @@ class RunData:
     twins: pa.Table | None
     receipts: pa.Table | None
     evidence: pa.Table | None
+    probe_meta: list[Row]
     marks: pa.Table | None
+    quarantine: pa.Table | None
+    strata: pa.Table | None
+    publication: Row | None
     replay_cold: pa.Table | None
     replay_warm: pa.Table | None
 
@@ -40,7 +47,11 @@ def collect(lake: Lake, run: Run) -> RunData:
         twins=gather(lake, "twins", run, "twins"),
         receipts=gather(lake, "receipts", run, "receipts"),
         evidence=gather(lake, "evidence", run, "evidence"),
+        probe_meta=[lake.meta(f"evidence/{name}") for name in partitions_of(lake, "evidence", run)],
         marks=gather(lake, "marks", run, "marks"),
+        quarantine=gather(lake, "marks", run, "quarantine"),
+        strata=gather(lake, "marks", run, "strata"),
+        publication=_meta(lake, "marks", run.run_id),
         replay_cold=gather(lake, "replay", run, "replay", ending=".cold"),
         replay_warm=gather(lake, "replay", run, "replay", ending=".warm"),
     )

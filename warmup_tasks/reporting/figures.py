@@ -4,8 +4,7 @@ Pure functions from one run's tables to numbers. What was not measured is None, 
 through here.
 """
 
-import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from warmup_tasks.items import Arm, GainBasis, ItemKind, Outcome, Residency
-from warmup_tasks.reporting.advice import advice, plain
+from warmup_tasks.reporting.advice import NO_EVIDENCE, NO_RECEIPT, NOT_PUBLISHED, advice, plain
 from warmup_tasks.reporting.collect import Row, RunData, rows
-
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +75,12 @@ def fates(data: RunData) -> list[Fate]:
     """Return one fate a plan row. Ready means a published mark; before publication, what the evidence says."""
     receipts = _by_item(rows(data.receipts, ("item_id", "replica", "outcome", "reason")))
     evidence = _by_item(rows(data.evidence, ("item_id", "replica", "residency", "is_ready", "reason")))
+    last = _by_item(rows(data.quarantine, ("item_id", "replica", "is_ready", "reason")))
     marks = _by_item(rows(data.marks, ("item_id", "replica")))
     found = []
     for row in rows(data.plan, _PLAN):
         key = (row["item_id"], row["replica"])
-        receipt, seen = receipts.get(key, {}), evidence.get(key, {})
+        receipt, seen = receipts.get(key, {}), evidence.get(key, {}) | last.get(key, {})
         is_ready = key in marks if data.marks is not None else bool(seen.get("is_ready"))
         is_held_out = row.pop("arm") == Arm.HOLDOUT
         step, reason = _why(row.pop("reason"), row["is_chosen"] and not is_held_out, receipt, seen, is_ready)
@@ -112,8 +110,8 @@ def _why(plan_reason: str, is_planned: bool, receipt: Row, seen: Row, is_ready: 
     if receipt and receipt["outcome"] != Outcome.WARMED:
         return "warming", receipt["reason"]
     if seen:
-        return "validation", seen["reason"] or "not published"
-    return ("validation", "no probe reached it") if receipt else ("warming", "no receipt")
+        return "validation", seen["reason"] or NOT_PUBLISHED
+    return ("validation", NO_EVIDENCE) if receipt else ("warming", NO_RECEIPT)
 
 
 def counts(data: RunData, found: Sequence[Fate]) -> dict[str, int | None]:
@@ -193,39 +191,14 @@ def share(part: float | None, whole: float | None) -> float | None:
 
 
 def gains(data: RunData) -> list[Row]:
-    """Return the gain by stratum: paired differences of the sample with a 95 % Student t interval (None below 2)."""
-    measured: dict[str, list[float]] = defaultdict(list)
-    for pair in ttft_pairs(data):
-        measured[pair["stratum"]].append(pair["cold_ms"] - pair["warm_ms"])
-    inferred: dict[str, list[float | None]] = defaultdict(list)
-    for row in rows(data.evidence, ("stratum", "gain_basis", "gain_ms")):
-        if row["gain_basis"] == GainBasis.INFERRED:
-            inferred[row["stratum"]].append(row["gain_ms"])
+    """Return the gain by stratum as validation judged it, and how many items' gains are inferred from it."""
+    seen = rows(data.evidence, ("stratum", "gain_basis"))
+    inferred = Counter(row["stratum"] for row in seen if row["gain_basis"] == GainBasis.INFERRED)
+    columns = ("stratum", "items", "pairs", "gain_ms", "gain_low_ms", "gain_high_ms", "reason")
     return [
-        {
-            "stratum": stratum,
-            "n_measured": len(measured[stratum]),
-            "n_inferred": len(inferred[stratum]),
-            "expected_gain_ms": _mean([gain for gain in inferred[stratum] if gain is not None]),
-            **_interval(measured[stratum]),
-        }
-        for stratum in sorted({*measured, *inferred})
+        {**row, "inferred": inferred[row["stratum"]]}
+        for row in sorted(rows(data.strata, columns), key=lambda row: str(row["stratum"]))
     ]
-
-
-def _interval(values: Sequence[float]) -> Row:
-    mean = _mean(values)
-    if mean is None or len(values) < 2:
-        return {"mean_gain_ms": mean, "low_ms": None, "high_ms": None}
-    from scipy.special import stdtrit
-
-    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    half = float(stdtrit(len(values) - 1, 0.5 + CONFIDENCE / 2)) * error
-    return {"mean_gain_ms": mean, "low_ms": mean - half, "high_ms": mean + half}
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
 
 
 def holdout(data: RunData) -> dict[str, int] | None:
@@ -280,16 +253,6 @@ def _validation_tokens(data: RunData) -> int:
         if row["ttft_ms"] is not None
     )
     survey = sum(row["probe_tokens"] for row in rows(data.replicas, ("probe_tokens",)))
-    prompts = {
-        (row["item_id"], row["replica"]): row["prompt_tokens"]
-        for row in rows(data.plan, ("item_id", "replica", "prompt_tokens"))
-    }
-    probes = controls = 0
-    columns = ("item_id", "replica", "kind", "cached_tokens", "is_control_missed", "ttft_warm_ms")
-    for row in rows(data.evidence, columns):
-        prompt = prompts.get((row["item_id"], row["replica"]), 0)
-        if row["kind"] == ItemKind.KV_PREFIX and row["ttft_warm_ms"] is not None:
-            probes += max(prompt - (row["cached_tokens"] or 0), 0)
-        if row["is_control_missed"]:
-            controls += prompt
-    return int(twins + survey + probes + controls)
+    computed = [meta["computed_tokens"] for meta in data.probe_meta if "computed_tokens" in meta]
+    probes = sum(part["probes"] + part["controls"] for part in computed)
+    return int(twins + survey + probes)

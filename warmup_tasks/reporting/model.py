@@ -112,15 +112,28 @@ class PrefillTokens(Figure):
 
 
 class StratumGain(Figure):
-    """Gain (cold TTFT less warm, ms) in one stratum: measured on the sample with a 95 % interval, else inferred."""
+    """Gain (cold TTFT less warm, ms) in one stratum: the median of its pairs with the interval that it was judged by.
+
+    ``items`` were planned in the stratum; ``pairs`` of them were measured, cold and warm; ``inferred`` of them take the
+    stratum's gain. ``reason`` is why the whole stratum failed, or empty.
+    """
 
     stratum: str
-    n_measured: int
-    mean_gain_ms: float | None
-    low_ms: float | None
-    high_ms: float | None
-    n_inferred: int
-    expected_gain_ms: float | None
+    items: int
+    pairs: int
+    inferred: int
+    gain_ms: float | None
+    gain_low_ms: float | None
+    gain_high_ms: float | None
+    reason: str
+
+
+class Publication(Figure):
+    """How the run was judged as a whole (spec 6.6); all None when it was not."""
+
+    is_published: bool | None = None
+    failure_share: float | None = None
+    broken_expectations: list[str] | None = None
 
 
 class HoldoutCounts(Figure):
@@ -179,6 +192,7 @@ class RunSummary(Figure):
     quarantined_by_reason: dict[str, int] | None
     files: list[str]
     items: Items
+    publication: Publication
     replicas: list[ReplicaFigures]
     ttft_ms: Ttft
     block_hit_ratio: HitRatio

@@ -155,29 +155,26 @@ def _counted(counts: ItemCounts) -> str:
 
 
 def gains(summary: RunSummary, most: int = 10) -> str:
-    """Draw the measured gain of each stratum with its interval; inferred strata stand hollow."""
-    shown = sorted(summary.gains, key=lambda gain: -(gain.n_measured + gain.n_inferred))[:most]
-    shown = [gain for gain in shown if gain.mean_gain_ms is not None or gain.expected_gain_ms is not None]
+    """Draw the measured gain of each stratum with its interval; a failed stratum is drawn as such."""
+    shown = sorted((g for g in summary.gains if g.gain_ms is not None), key=lambda gain: -gain.items)[:most]
     if not shown:
         return ""
-    values = [v for g in shown for v in (g.low_ms, g.high_ms, g.mean_gain_ms, g.expected_gain_ms, 0.0) if v is not None]
+    values = [v for g in shown for v in (g.gain_low_ms, g.gain_high_ms, g.gain_ms, 0.0) if v is not None]
     low, high = min(values), max(values)
     pad = (high - low or 1) * 0.04
     x = svg.Scale(low - (pad if low < 0 else 0), high + pad, 8, WIDTH - 16)
     bottom = len(shown) * 44 + 4
     parts = [svg.x_axis(x, bottom, 2, svg.nice_ticks(x.low, x.high), "ms"), svg.line(x(0), 2, x(0), bottom, "axis")]
     for place, gain in enumerate(shown):
-        y = place * 44 + 32
+        y, css = place * 44 + 32, "failed" if gain.reason else ""
         parts.append(svg.text(8, y - 14, gain.stratum, "name"))
-        told = f"{gain.n_measured} measured, {gain.n_inferred} inferred"
+        told = f"{gain.pairs} measured, {gain.inferred} inferred of {gain.items}"
         parts.append(svg.text(WIDTH - 16, y - 14, told, "tick", "end"))
-        if gain.low_ms is not None and gain.high_ms is not None:
-            parts.append(svg.line(x(gain.low_ms), y, x(gain.high_ms), y, "interval"))
-        if gain.mean_gain_ms is not None:
-            parts.append(svg.dot(x(gain.mean_gain_ms), y, 5, "mark gain", f"{gain.mean_gain_ms:.1f} ms"))
-        elif gain.expected_gain_ms is not None:
-            parts.append(svg.dot(x(gain.expected_gain_ms), y, 5, "hollow", f"inferred {gain.expected_gain_ms:.1f} ms"))
-    return svg.figure(WIDTH, bottom + 24, "Gain by stratum with 95 % intervals", parts)
+        if gain.gain_low_ms is not None and gain.gain_high_ms is not None:
+            parts.append(svg.line(x(gain.gain_low_ms), y, x(gain.gain_high_ms), y, f"interval {css}"))
+        title = f"{gain.gain_ms:.1f} ms {gain.reason}"
+        parts.append(svg.dot(x(gain.gain_ms or 0.0), y, 5, f"mark gain {css}", title))
+    return svg.figure(WIDTH, bottom + 24, "Gain by stratum with intervals", parts)
 
 
 def stages(stages_s: Mapping[str, float] | None) -> str:

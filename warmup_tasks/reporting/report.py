@@ -73,11 +73,20 @@ def verdict(summary: RunSummary) -> Headline:
         return Headline("Nothing was planned yet", "", "The run stopped before its plan.", "unknown")
     if ready is None:
         return Headline("Nothing is published", "", "The run stopped before publication; older marks stand.", "poor")
+    if summary.publication.is_published is False:
+        return Headline("Nothing new is published", "", _why_unpublished(summary), "poor")
     if planned == 0:
         return Headline("Nothing worth warming was found", "", "See the reasons below.", "fair")
     share = ready / planned
     css = "good" if share >= 0.9 else "fair" if share >= 0.5 else "poor"
     return Headline(f"{ready:,} of {planned:,} planned items are ready", f"{share:.0%}", _faster(summary), css)
+
+
+def _why_unpublished(summary: RunSummary) -> str:
+    broken, share = summary.publication.broken_expectations, summary.publication.failure_share
+    said = [f"{share:.0%} of the items failed"] if share is not None else []
+    said += [f"broken: {', '.join(broken)}"] if broken else []
+    return f"{'; '.join(said).capitalize()}. Only older marks that are still true stand."
 
 
 def _faster(summary: RunSummary) -> str:

@@ -27,6 +27,7 @@ from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
 from warmup_tasks.settings import RunRequest
 from warmup_tasks.sources.extract import ExtractionSummary, FileRead
+from warmup_tasks.validation.publish import STRATA
 
 AS_OF = datetime(2026, 11, 27, 2, tzinfo=UTC)
 SECRET = "the secret recipe of the customer"
@@ -191,6 +192,24 @@ class Night:
             ]  # fmt: skip
             self.lake.publish("replay", f"{self.run.run_id}.large.{arm}", {"replay": schemas.to_table(rows, ReplayRow)})
 
+    def judge(self, *, is_published: bool = True) -> None:
+        """Publish marks, quarantine and strata; one item that was hit is quarantined with its stratum."""
+        quarantined = [row for row in self.evidence if not row.is_ready]
+        strata = [
+            {
+                "run_id": self.run.run_id, "stratum": name, "items": 9, "pairs": 4, "gain_ms": 40.0,
+                "gain_low_ms": 21.5, "gain_high_ms": 63.0, "reason": Reason.SLOWER_THAN_COLD if name == "small tenant-2 1024+" else "",
+            }
+            for name in sorted({row.stratum for row in self.evidence if row.is_sampled})
+        ]  # fmt: skip
+        tables = {
+            "marks": schemas.to_table(self.marks if is_published else [], Mark),
+            "quarantine": schemas.to_table(quarantined, Evidence),
+            "strata": pa.Table.from_pylist(strata, schema=STRATA),
+        }
+        meta = {"is_published": is_published, "failure_share": 0.1, "broken_expectations": []}
+        self.lake.publish("marks", self.run.run_id, tables, meta)
+
     def publish(self) -> "Night":
         """Build and publish everything."""
         for kind in dict.fromkeys(KINDS):
@@ -206,9 +225,10 @@ class Night:
         for profile in ("large", "small"):
             receipts = [row for row in self.receipts if row.profile == profile]
             evidence = [row for row in self.evidence if row.profile == profile]
+            spent = {"computed_tokens": {"probes": 300, "controls": 4000}}
             lake.publish("receipts", f"{run_id}.{profile}.w3.0", {"receipts": schemas.to_table(receipts, Receipt)})
-            lake.publish("evidence", f"{run_id}.{profile}", {"evidence": schemas.to_table(evidence, Evidence)})
-        lake.publish("marks", run_id, {"marks": schemas.to_table(self.marks, Mark)})
+            lake.publish("evidence", f"{run_id}.{profile}", {"evidence": schemas.to_table(evidence, Evidence)}, spent)
+        self.judge()
         self.demand()
         self.replay()
         return self

@@ -12,6 +12,7 @@ from warmup_tasks.lake.store import Lake
 from warmup_tasks.parameters import GoldenParameters, PrefetchStrategy
 from warmup_tasks.reporting import plots, print_summary, report_tables, summarise, svg, write_report
 from warmup_tasks.reporting.console import print_mapping
+from warmup_tasks.reporting.model import Items, Publication
 from warmup_tasks.reporting.report import parameter_rows, verdict
 
 
@@ -71,27 +72,32 @@ def test_text_from_outside_is_escaped(night, tmp_path):
     summary = summarise(night.lake, night.run)
     hostile = "<script>alert(1)</script>"
     prefix = summary.top_prefixes[0].model_copy(update={"tenant": hostile})
-    gain = summary.gains[0].model_copy(update={"stratum": hostile, "n_measured": 999})
+    gain = summary.gains[0].model_copy(update={"stratum": hostile, "items": 999})
     update = {"top_prefixes": [prefix], "gains": [gain], "files": [hostile]}
     page = write_report(summary.model_copy(update=update), {}, tmp_path).read_text(encoding="utf-8")
     assert hostile not in page
     assert page.count("&lt;script&gt;") >= 3
 
 
-def test_verdicts():
-    def said(planned, ready):
-        from warmup_tasks.reporting.model import Items, RunSummary
+def test_verdicts(night):
+    summary = summarise(night.lake, night.run)
 
-        fields = dict.fromkeys(RunSummary.model_fields)
-        fields.update(
-            items=Items(planned=planned, ready=ready), ttft_ms=RunSummary.model_fields["ttft_ms"].annotation()
-        )
-        return verdict(RunSummary.model_construct(**fields)).css
+    def said(planned, ready):
+        return verdict(summary.model_copy(update={"items": Items(planned=planned, ready=ready)})).css
 
     assert said(None, None) == "unknown"
     assert said(10, None) == "poor"
     assert said(0, 0) == "fair"
     assert [said(10, n) for n in (9, 5, 4)] == ["good", "fair", "poor"]
+
+
+def test_a_run_that_published_nothing_says_why(night):
+    summary = summarise(night.lake, night.run)
+    publication = Publication(is_published=False, failure_share=0.62, broken_expectations=["rows per arm"])
+    said = verdict(summary.model_copy(update={"publication": publication}))
+    assert said.css == "poor"
+    assert "62%" in said.note
+    assert "rows per arm" in said.note
 
 
 def test_parameters_come_from_the_model_and_changes_stand_out():
