@@ -21,7 +21,7 @@ from warmup_tasks.settings import FleetFile, ReplicaSpec
 
 logger = logging.getLogger(__name__)
 
-SHORT_TOKENS, LONG_TOKENS = 64, 512
+SHORT_TOKENS, LONG_TOKENS, PREFILLS = 64, 512, 3
 _ALPHABET = "def read(path): for line in open(path): yield line.strip(); return None; class Reader: pass; import os"
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32"}
 
@@ -92,7 +92,10 @@ async def survey(
 
 
 async def prefill_speed(engine: Engine, model: str, max_tokens: int, *, deadline_s: float, seed: int) -> PrefillSpeed:
-    """Fit time to first token = base + tokens · slope through two cold prefills; a first pair warms up and is dropped.
+    """Fit time to first token = base + tokens · slope through cold prefills of two lengths.
+
+    Each length is sent three times: the first is dropped, of the others the faster counts, since what disturbs only
+    adds.
 
     Tokens are random, and this process has never seen the requests' salts: a repeated survey measures cold again.
 
@@ -108,17 +111,18 @@ async def prefill_speed(engine: Engine, model: str, max_tokens: int, *, deadline
     random_tokens = random.Random(seed)
     long = max(2, min(LONG_TOKENS, max_tokens - 1))
     short = min(SHORT_TOKENS, long // 2)
-    ttft_ms: dict[int, float] = {}
+    ttft_ms: dict[int, list[float]] = {short: [], long: []}
     has_usage_details = False
-    for turn, length in enumerate((short, long, short, long)):
+    for turn, length in enumerate((short, long) * PREFILLS):
         salt = digest({"survey": turn, "label": label})
         body = PromptBody(token_ids=random_tokens.choices(alphabet, k=length))
         answer = await engine.generate(GenerationRequest(body, model, cache_salt=salt), deadline_s=deadline_s)
-        ttft_ms[length] = answer.ttft_ms
+        ttft_ms[length].append(answer.ttft_ms)
         has_usage_details = has_usage_details or answer.cached_tokens is not None
-    slope = max((ttft_ms[long] - ttft_ms[short]) / (long - short), 0.0)
-    base_ms = max(ttft_ms[short] - slope * short, 0.0)
-    return PrefillSpeed(base_ms, slope, 2 * (short + long), has_usage_details)
+    fast_ms, slow_ms = min(ttft_ms[short][1:]), min(ttft_ms[long][1:])
+    slope = max((slow_ms - fast_ms) / (long - short), 0.0)
+    base_ms = max(fast_ms - slope * short, 0.0)
+    return PrefillSpeed(base_ms, slope, PREFILLS * (short + long), has_usage_details)
 
 
 def contradictions(

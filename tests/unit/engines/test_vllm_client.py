@@ -148,7 +148,7 @@ async def test_survey_describes_and_leaves_out_who_does_not_answer(running: Doub
     assert (state.replica, state.epoch, state.has_usage_details) == ("r1", "e1", True)
     assert state.identity_digest == declared.identity(MODEL).digest()
     assert state.base_ms >= 0
-    assert state.probe_tokens == 2 * (64 + 512)
+    assert state.probe_tokens == 3 * (64 + 512)
     assert list(problems) == ["gone"]
 
 
@@ -158,7 +158,7 @@ async def test_survey_measures_cold_again_when_it_is_repeated(running: DoublePro
         await survey(fleet(spec(running.url)), "run", {}, open_engine=open_engine, deadline_s=20.0, seed=7)
     after = await engine.metrics(deadline_s=5.0)
     assert after.prefix_hits_tokens == before.prefix_hits_tokens
-    assert after.prefix_queries_tokens - before.prefix_queries_tokens == 2 * 1152
+    assert after.prefix_queries_tokens - before.prefix_queries_tokens == 2 * 1728
 
 
 async def test_survey_names_what_contradicts_the_fleet_file() -> None:
