@@ -26,6 +26,7 @@ class RunData:
     extraction: Row | None
     replicas: pa.Table | None
     plan: pa.Table | None
+    plan_meta: Row | None
     twins: pa.Table | None
     receipts: pa.Table | None
     evidence: pa.Table | None
@@ -44,6 +45,7 @@ def collect(lake: Lake, run: Run) -> RunData:
         extraction=_meta(lake, "extractions", run.run_id),
         replicas=gather(lake, "replicas", run, "replicas"),
         plan=gather(lake, "plan", run, "plan"),
+        plan_meta=_meta(lake, "plan", run.run_id),
         twins=gather(lake, "twins", run, "twins"),
         receipts=gather(lake, "receipts", run, "receipts"),
         evidence=gather(lake, "evidence", run, "evidence"),

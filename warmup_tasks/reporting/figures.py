@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from warmup_tasks.items import Arm, GainBasis, ItemKind, Outcome, Residency
+from warmup_tasks.items import Arm, GainBasis, ItemKind, Outcome, Reason, Residency
 from warmup_tasks.reporting.advice import NO_EVIDENCE, NO_RECEIPT, NOT_PUBLISHED, advice, plain
 from warmup_tasks.reporting.collect import Row, RunData, rows
 
@@ -67,7 +67,7 @@ class Fate:
 
 _PLAN = (
     "item_id", "kind", "replica", "tenant", "adapter", "subtree_root", "prompt_tokens", "unique_tokens", "heat",
-    "expected_uses", "is_chosen", "arm", "reason",
+    "expected_uses", "is_chosen", "reason",
 )  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def fates(data: RunData) -> list[Fate]:
         key = (row["item_id"], row["replica"])
         receipt, seen = receipts.get(key, {}), evidence.get(key, {}) | last.get(key, {})
         is_ready = key in marks if data.marks is not None else bool(seen.get("is_ready"))
-        is_held_out = row.pop("arm") == Arm.HOLDOUT
+        is_held_out = row["reason"] == Reason.HOLDOUT
         step, reason = _why(row.pop("reason"), row["is_chosen"] and not is_held_out, receipt, seen, is_ready)
         found.append(
             Fate(
@@ -115,13 +115,12 @@ def _why(plan_reason: str, is_planned: bool, receipt: Row, seen: Row, is_ready: 
 
 
 def counts(data: RunData, found: Sequence[Fate]) -> dict[str, int | None]:
-    """Return the fields of ``ItemCounts``; None for what a missing data set leaves open."""
+    """Return the fields of ``ItemCounts`` but ``refused``; None for what a missing data set leaves open."""
     planned = [o for o in found if o.is_planned]
     has_evidence = data.evidence is not None
     settled = [o for o in planned if o.is_ready or o.is_skipped or o.is_rejected or o.is_unverified]
     return {
         "planned": _known(data.plan, len(planned)),
-        "refused": _known(data.plan, sum(not o.is_chosen and not o.is_held_out for o in found)),
         "held_out": _known(data.plan, sum(o.is_held_out for o in found)),
         "warmed": _known(data.receipts, sum(o.outcome == Outcome.WARMED for o in planned)),
         "validated": _known(data.evidence, sum(o.is_validated for o in planned)),
@@ -133,13 +132,26 @@ def counts(data: RunData, found: Sequence[Fate]) -> dict[str, int | None]:
     }
 
 
+def refused(data: RunData) -> dict[str, int]:
+    """Return how many candidates planning refused, by kind, by the plan's own account."""
+    return {
+        kind: sum(n for reason, n in told.items() if reason != Reason.HOLDOUT)
+        for kind, told in (data.plan_meta or {}).get("reasons", {}).items()
+    }
+
+
 def _known(table: pa.Table | None, value: int) -> int | None:
     return None if table is None else value
 
 
-def reasons(found: Sequence[Fate]) -> list[Row]:
-    """Return why items are not ready, most frequent first: reason, step, kind, n_items, advice."""
-    tally = Counter((plain(o.reason), o.step, o.kind) for o in found if o.reason)
+def reasons(data: RunData, found: Sequence[Fate]) -> list[Row]:
+    """Return why items are not ready, most frequent first: reason, step, kind, n_items, advice.
+
+    What planning refused is counted by the plan's own account: not every refused candidate has a row.
+    """
+    tally = Counter((plain(o.reason), o.step, o.kind) for o in found if o.reason and o.is_planned)
+    for kind, told in (data.plan_meta or {}).get("reasons", {}).items():
+        tally.update({(plain(reason), "planning", kind): n for reason, n in told.items()})
     ordered = sorted(tally.items(), key=lambda entry: (-entry[1], entry[0]))
     return [
         {"reason": reason, "step": step, "kind": kind, "n_items": n, "advice": advice(reason)}
@@ -202,22 +214,18 @@ def gains(data: RunData) -> list[Row]:
 
 
 def holdout(data: RunData) -> dict[str, int] | None:
-    """Return how many subtree roots and items either arm holds, or None without a plan."""
+    """Return how many randomised subtree roots, and items below them, either arm holds; None without a plan."""
     if data.plan is None:
         return None
-    arms: dict[str, list[Row]] = {arm: [] for arm in Arm}
-    for row in rows(data.plan, ("item_id", "replica", "subtree_root", "arm", "is_chosen")):
-        if row["is_chosen"] or row["arm"] == Arm.HOLDOUT:
-            arms[row["arm"]].append(row)
-    roots = {
-        arm: len({(row["subtree_root"] or row["item_id"], row["replica"]) for row in members})
-        for arm, members in arms.items()
-    }
+    members: dict[str, list[str]] = {arm: [] for arm in Arm}
+    for row in rows(data.plan, ("subtree_root", "arm", "is_chosen", "reason")):
+        if row["subtree_root"] is not None and (row["is_chosen"] or row["reason"] == Reason.HOLDOUT):
+            members[row["arm"]].append(row["subtree_root"])
     return {
-        "roots_warm": roots[Arm.WARM],
-        "roots_held_out": roots[Arm.HOLDOUT],
-        "items_warm": len(arms[Arm.WARM]),
-        "items_held_out": len(arms[Arm.HOLDOUT]),
+        "roots_warm": len(set(members[Arm.WARM])),
+        "roots_held_out": len(set(members[Arm.HOLDOUT])),
+        "items_warm": len(members[Arm.WARM]),
+        "items_held_out": len(members[Arm.HOLDOUT]),
     }
 
 

@@ -54,7 +54,10 @@ class Items(ItemCounts):
 
 
 class ReplicaFigures(Figure):
-    """One replica. ``ready_share`` = ready / planned; ``use_share`` = tokens of its ready KV prefixes / capacity."""
+    """One replica. ``ready_share`` = ready / planned; ``use_share`` = tokens of its ready KV prefixes / capacity.
+
+    ``budget_tokens`` is what the plan was allowed to fill.
+    """
 
     name: str
     profile: str
@@ -62,6 +65,7 @@ class ReplicaFigures(Figure):
     epoch: str | None
     block_size: int
     capacity_tokens: int
+    budget_tokens: int | None
     planned_tokens: int | None
     ready_tokens: int | None
     use_share: float | None

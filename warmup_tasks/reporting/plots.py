@@ -124,6 +124,9 @@ def capacity(summary: RunSummary) -> str:
         parts.append(svg.text(WIDTH - 8, top + 14, said, "tick", "end"))
         parts.append(svg.rect(0, top + 22, x(replica.capacity_tokens), 20, "ground", "capacity"))
         parts.append(svg.rect(0, top + 22, x(planned), 20, "fill planned", f"planned: {planned:,} tokens"))
+        if replica.budget_tokens is not None:
+            edge = x(replica.budget_tokens)
+            parts.append(svg.line(edge, top + 19, edge, top + 45, "axis"))
         if ready is not None:
             parts.append(svg.rect(0, top + 22, x(ready), 20, "fill ready", f"ready: {ready:,} tokens"))
     return svg.figure(WIDTH, len(known) * 58 - 10, "Capacity use by replica", parts)

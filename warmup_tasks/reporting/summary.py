@@ -63,7 +63,7 @@ def summarise(
         prefill_tokens=PrefillTokens(**figures.prefill_tokens(data)),
         gains=[StratumGain(**row) for row in figures.gains(data)],
         holdout=HoldoutCounts(**counts) if (counts := figures.holdout(data)) else None,
-        reasons=[ReasonCount(**row) for row in figures.reasons(fates)],
+        reasons=[ReasonCount(**row) for row in figures.reasons(data, fates)],
         top_prefixes=_top_prefixes(data, fates),
         stages_s=dict(stages_s) if stages_s is not None else None,
         task_count=task_count,
@@ -74,11 +74,15 @@ def summarise(
 
 
 def _items(data: RunData, fates: list[figures.Fate]) -> Items:
-    kinds = sorted({fate.kind for fate in fates})
+    refused = figures.refused(data)
     by_kind = {
-        kind: ItemCounts(**figures.counts(data, [fate for fate in fates if fate.kind == kind])) for kind in kinds
+        kind: ItemCounts(
+            **figures.counts(data, [fate for fate in fates if fate.kind == kind]), refused=refused.get(kind, 0)
+        )
+        for kind in sorted({fate.kind for fate in fates} | set(refused))
     }
-    return Items(**figures.counts(data, fates), by_kind=by_kind)
+    total = None if data.plan is None else sum(refused.values())
+    return Items(**figures.counts(data, fates), refused=total, by_kind=by_kind)
 
 
 def _replicas(data: RunData, fates: list[figures.Fate]) -> list[ReplicaFigures]:
@@ -91,10 +95,12 @@ def _replicas(data: RunData, fates: list[figures.Fate]) -> list[ReplicaFigures]:
         name = row.pop("replica")
         mine = [fate for fate in fates if fate.replica == name]
         counts = figures.counts(data, mine)
+        budget_blocks = (data.plan_meta or {}).get("capacity", {}).get(name, {}).get("plan_blocks")
         planned_tokens, ready_tokens = figures.resident_tokens(data, mine)
         found.append(
             ReplicaFigures(
                 name=name,
+                budget_tokens=None if budget_blocks is None else budget_blocks * row["block_size"],
                 planned_tokens=planned_tokens,
                 ready_tokens=ready_tokens,
                 use_share=figures.share(ready_tokens, row["capacity_tokens"]),

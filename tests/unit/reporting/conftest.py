@@ -138,6 +138,17 @@ class Night:
                 )
             )  # fmt: skip
 
+    def plan_meta(self) -> dict:
+        """What a plan says beside its rows: every refusal counted, also of candidates without a row."""
+        reasons: dict[str, dict[str, int]] = {}
+        for row in self.plan:
+            if not row.is_chosen:
+                counts = reasons.setdefault(row.kind, {})
+                counts[row.reason] = counts.get(row.reason, 0) + 1
+        reasons["kv_prefix"][Reason.VOLATILE_HEAD] = 41
+        capacity = {name: {"plan_blocks": 2048} for name in REPLICAS}
+        return {"shards": {}, "reasons": reasons, "capacity": capacity}
+
     def survey(self) -> None:
         """Publish the two replicas' states."""
         states = [
@@ -198,7 +209,8 @@ class Night:
         strata = [
             {
                 "run_id": self.run.run_id, "stratum": name, "items": 9, "pairs": 4, "gain_ms": 40.0,
-                "gain_low_ms": 21.5, "gain_high_ms": 63.0, "reason": Reason.SLOWER_THAN_COLD if name == "small tenant-2 1024+" else "",
+                "gain_low_ms": 21.5, "gain_high_ms": 63.0,
+                "reason": Reason.SLOWER_THAN_COLD if name == "small tenant-2 1024+" else "",
             }
             for name in sorted({row.stratum for row in self.evidence if row.is_sampled})
         ]  # fmt: skip
@@ -220,7 +232,7 @@ class Night:
         self.survey()
         self.read_log()
         run_id, lake = self.run.run_id, self.lake
-        lake.publish("plan", run_id, {"plan": schemas.to_table(self.plan, PlanRow)}, {"shards": {}})
+        lake.publish("plan", run_id, {"plan": schemas.to_table(self.plan, PlanRow)}, self.plan_meta())
         lake.publish("twins", f"{run_id}.large", {"twins": schemas.to_table(self.twins, TwinResult)})
         for profile in ("large", "small"):
             receipts = [row for row in self.receipts if row.profile == profile]
