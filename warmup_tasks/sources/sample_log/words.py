@@ -17,7 +17,8 @@ _SITUATIONS = ("asks about an open invoice", "reports that a payment failed", "w
 _ACTIONS = ("check the contract first", "confirm the date of birth", "look the order up by its number",
             "offer the callback form", "explain the notice period in plain words", "name the responsible team",
             "quote the price with tax", "ask for the meter reading", "summarise what was agreed so far",
-            "open a ticket with priority two", "state when an answer can be expected", "mention the help page")  # fmt: skip
+            "open a ticket with priority two", "state when an answer can be expected",
+            "mention the help page")  # fmt: skip
 _LIMITS = ("never promise a date that the system does not show", "never repeat a full card number",
            "do not give legal advice", "do not compare with competitors", "keep the answer under six sentences",
            "answer in the language of the question", "do not mention internal tool names",
@@ -62,7 +63,7 @@ def rules(random: Random, trade: str, characters: int) -> str:
         sentence = f"{len(lines) + 1}. When {subject} {situation}, {first}, then {then}"
         ending = random.choice((f", {random.choice(_REASONS)}.", f"; {random.choice(_LIMITS)}.", "."))
         heading = (
-            f"\n## Section {len(lines) // 8 + 1}: {trade}, {random.choice(_OBJECTS)}s\n" if len(lines) % 8 == 0 else ""
+            f"\n## Section {len(lines) // 8 + 1}: {trade}, the {random.choice(_OBJECTS)}\n" if len(lines) % 8 == 0 else ""
         )
         lines.append(f"{heading if len(lines) % 8 == 0 else ''}{sentence}{ending}")
     return "\n".join(lines)
