@@ -42,7 +42,7 @@ def run_from(context: Mapping[str, Any]) -> Run:
     """
     request, parameters = models_of(context["params"])
     dag_run = context["dag_run"]
-    named = "logical_date" if str(dag_run.run_type) == "manual" else "data_interval_end"
+    named = "logical_date" if dag_run.run_type == "manual" else "data_interval_end"
     return Run.of(request, parameters=parameters, default_as_of=context.get(named) or dag_run.run_after)
 
 

@@ -203,8 +203,8 @@ def _run(dag: Any, conf: dict[str, Any], logical_date: datetime | None) -> Any:
 
     try:
         return dag.test(logical_date=logical_date, run_conf=conf)
-    except (ParamValidationError, ValueError) as error:
-        raise ConfigurationError(str(error)) from None
+    except ParamValidationError as error:
+        raise ConfigurationError(str(error).splitlines()[0]) from None
 
 
 def _task_states(dag_id: str, run_id: str) -> dict[str, str]:

@@ -1,0 +1,64 @@
+"""What the DAG tests share: one Airflow home for the process, fake steps, a fleet's shards.
+
+Airflow reads its home when it is imported first, so this module names it before any test imports Airflow.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from warmup_tasks.items import WAVES
+from warmup_tasks.local.airflow_run import DagRunResult, airflow_variables
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DAGS = REPOSITORY / "dags"
+HOME = Path(tempfile.mkdtemp(prefix="airflow-home-"))
+os.environ.update(airflow_variables(HOME, DAGS))
+
+SITE_ENV = {
+    "WARMUP_LAKE": "memory://lake",
+    "WARMUP_REDIS_URL": "redis://127.0.0.1:1/0",
+    "WARMUP_FLEET": "/nowhere/fleet.yaml",
+}
+STEP_NAMES = ("extract", "profile", "plan", "replay", "twins", "warm", "probe", "publish", "report")
+
+Night = Callable[..., DagRunResult]
+
+
+def shards_of_fleet(replicas: dict[str, int]) -> dict[str, dict[str, list[str]]]:
+    """Shard ids as a plan hands them on: two a profile for stored items, one a replica for the others."""
+    return {
+        profile: {
+            str(wave): [f"{profile}.w{wave}.{n}" for n in range(count if wave in (1, 3) else min(count, 1) * 2)]
+            for wave in WAVES
+        }
+        for profile, count in replicas.items()
+    }
+
+
+@dataclass
+class Steps:
+    """Fake steps that keep what they were called with; ``errors`` maps a call to the errors that it raises in turn."""
+
+    summary: dict[str, Any]
+    calls: list[tuple[str, ...]] = field(default_factory=list)
+    runs: list[Any] = field(default_factory=list)
+    sites: list[Any] = field(default_factory=list)
+    errors: dict[tuple[str, ...], list[Exception]] = field(default_factory=dict)
+
+    def step(self, name: str) -> Callable[..., dict[str, Any]]:
+        def call(site: Any, run: Any, *arguments: str) -> dict[str, Any]:
+            self.calls.append((name, *arguments))
+            self.runs.append(run)
+            self.sites.append(site)
+            if waiting := self.errors.get((name, *arguments)):
+                raise waiting.pop(0)
+            return self.summary if name == "plan" else {"step": name}
+
+        return call
+
+    def names(self) -> list[str]:
+        return [call[0] for call in self.calls]
