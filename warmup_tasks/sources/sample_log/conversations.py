@@ -60,9 +60,9 @@ def conversation(random: Random, tenant: Tenant, moment: datetime) -> Iterator[A
 
 def _session(random: Random, tenant: Tenant, moment: datetime, question: words.Question) -> Iterator[Asked]:
     session_id = f"s-{random.getrandbits(48):012x}"
-    began, turns = moment, [_user(question.text)]
+    turns = [_user(question.text)]
     for _ in range(random.randint(2, 5)):
-        body = _chat(tenant, began, turns)
+        body = _chat(tenant, moment, turns)
         if sum(len(turn["content"]) for turn in body["messages"]) > _LONGEST_SESSION_CHARACTERS:
             return
         asked = _asked(random, tenant, moment, body, session_id, words.answer(random))

@@ -63,7 +63,9 @@ def rules(random: Random, trade: str, characters: int) -> str:
         sentence = f"{len(lines) + 1}. When {subject} {situation}, {first}, then {then}"
         ending = random.choice((f", {random.choice(_REASONS)}.", f"; {random.choice(_LIMITS)}.", "."))
         heading = (
-            f"\n## Section {len(lines) // 8 + 1}: {trade}, the {random.choice(_OBJECTS)}\n" if len(lines) % 8 == 0 else ""
+            f"\n## Section {len(lines) // 8 + 1}: {trade}, the {random.choice(_OBJECTS)}\n"
+            if len(lines) % 8 == 0
+            else ""
         )
         lines.append(f"{heading if len(lines) % 8 == 0 else ''}{sentence}{ending}")
     return "\n".join(lines)
