@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from math import sqrt
 
@@ -92,14 +93,18 @@ class HashingEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return one L2-normalised vector a text, shape (texts, 384), float32. A text without words is all zeros."""
-        vectors = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
-        for row, text in enumerate(texts):
-            for feature, weight in _features(self.lexicon.normalise(text)).items():
-                hashed = xxhash.xxh3_64_intdigest(feature)
-                vectors[row, hashed % DIMENSIONS] += weight if hashed >> 63 else -weight
+        vectors = np.zeros((len(texts), DIMENSIONS))
+        for vector, text in zip(vectors, texts, strict=True):
+            words = _WORD.findall(self.lexicon.normalise(text))
+            for word, count in Counter(words).items():
+                places, weights = _word_features(word)
+                np.add.at(vector, places, weights * sqrt(count))
+            for pair, count in Counter(pairwise(words)).items():
+                place, sign = _hashed(f"p:{pair[0]} {pair[1]}")
+                vector[place] += sign * _WEIGHT_PAIR * sqrt(count)
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         np.divide(vectors, norms, out=vectors, where=norms > 0)
-        return vectors
+        return vectors.astype(np.float32)
 
 
 def check_vectors(vectors: Vectors, identity: EmbedderIdentity) -> None:
@@ -111,16 +116,20 @@ def check_vectors(vectors: Vectors, identity: EmbedderIdentity) -> None:
         )
 
 
-def _features(text: str) -> dict[bytes, float]:
-    words = _WORD.findall(text)
-    counts: Counter[tuple[str, str]] = Counter(("w", word) for word in words)
-    counts.update(("p", f"{first} {second}") for first, second in pairwise(words))
-    for word in (f"<{word}>" for word in words if word not in _FUNCTION_WORDS):
-        counts.update(("c", word[i : i + n]) for n in _CHARACTERS for i in range(len(word) - n + 1))
-    return {f"{kind}:{text}".encode(): _weight(kind, text) * sqrt(count) for (kind, text), count in counts.items()}
+@lru_cache(maxsize=65_536)
+def _word_features(word: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Return places and signed weights of a word and its characters; function words have no characters."""
+    is_function_word = word in _FUNCTION_WORDS
+    features = [(f"w:{word}", _WEIGHT_FUNCTION_WORD if is_function_word else _WEIGHT_WORD)]
+    if not is_function_word:
+        framed = f"<{word}>"
+        grams = (framed[i : i + n] for n in _CHARACTERS for i in range(len(framed) - n + 1))
+        features += [(f"c:{gram}", _WEIGHT_CHARACTERS) for gram in grams]
+    hashed = [(_hashed(feature), weight) for feature, weight in features]
+    places = np.asarray([place for (place, _), _ in hashed], dtype=np.int64)
+    return places, np.asarray([sign * weight for (_, sign), weight in hashed])
 
 
-def _weight(kind: str, text: str) -> float:
-    if kind == "w":
-        return _WEIGHT_FUNCTION_WORD if text in _FUNCTION_WORDS else _WEIGHT_WORD
-    return _WEIGHT_PAIR if kind == "p" else _WEIGHT_CHARACTERS
+def _hashed(feature: str) -> tuple[int, int]:
+    value = xxhash.xxh3_64_intdigest(feature.encode("utf-8", "surrogatepass"))
+    return value % DIMENSIONS, 1 if value >> 63 else -1

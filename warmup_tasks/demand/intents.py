@@ -5,14 +5,15 @@ wrong answer, so whatever the cosine says, numbers, negations, opposites and con
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from warmup_tasks.demand.embedder import HashingEmbedder, content_words
+from warmup_tasks.demand.embedder import HashingEmbedder, Vectors, content_words
 from warmup_tasks.identity import digest
 
-MAX_QUESTIONS_PER_SCOPE = 2000
+MAX_QUESTION_CHARACTERS = 1000
+"""A longer text is a document; the default response of the exact prompt serves it better than an intent."""
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _NUMBER_WORDS = frozenset(
@@ -92,13 +93,15 @@ def intents(
     """Return the intents asked at least ``min_uses`` times, sorted by scope and canonical question.
 
     Args:
-        asked: the distinct questions; of one scope the 2,000 most used are compared.
+        asked: the distinct questions; texts of more than 1,000 characters are left out.
         embedder: gives the vectors; its lexicon normalises the wording.
         similarity_threshold: cosine from which on two wordings may be one intent.
         min_uses: over all wordings together.
     """
     scopes: dict[str, dict[str, Intent]] = {}
     for question in sorted(asked, key=lambda q: (q.scope, -q.uses, q.text, q.position)):
+        if len(question.text) > MAX_QUESTION_CHARACTERS:
+            continue
         wordings = scopes.setdefault(question.scope, {})
         wording = _fold(embedder.lexicon.normalise(question.text))
         if wording in wordings:
@@ -110,23 +113,31 @@ def intents(
     return sorted((i for i in found if i.uses >= min_uses), key=lambda i: (i.scope, i.canonical))
 
 
-def _merge(wordings: dict[str, Intent], embedder: HashingEmbedder, similarity_threshold: float) -> Sequence[Intent]:
-    """Let each wording join the most used intent that is close enough and passes the gate."""
-    ordered = sorted(wordings.items(), key=lambda item: (-item[1].uses, item[0]))[:MAX_QUESTIONS_PER_SCOPE]
-    vectors = embedder.embed([text for text, _ in ordered])
-    gates: dict[_Gate, list[int]] = {}
+def _merge(wordings: dict[str, Intent], embedder: HashingEmbedder, similarity_threshold: float) -> list[Intent]:
+    """Let each wording join the most used intent that passes the gate with it and is close enough."""
+    alike: dict[_Gate, list[tuple[str, Intent]]] = {}
+    for text, intent in sorted(wordings.items(), key=lambda item: (-item[1].uses, item[0])):
+        alike.setdefault(_Gate.of(text), []).append((text, intent))
     leaders: list[Intent] = []
-    for row, (text, intent) in enumerate(ordered):
-        alike = gates.setdefault(_Gate.of(text), [])
-        close = [other for other in alike if float(vectors[row] @ vectors[other]) >= similarity_threshold]
-        if close:
-            leader = ordered[close[0]][1]
-            leader.members += intent.members
-            leader.uses += intent.uses
-        else:
-            alike.append(row)
-            leaders.append(intent)
+    for group in alike.values():
+        vectors = embedder.embed([text for text, _ in group]) if len(group) > 1 else None
+        leading: list[int] = []
+        for row, (_, intent) in enumerate(group):
+            close = (
+                lead for lead in leading if vectors is not None and _cosine(vectors, lead, row) >= similarity_threshold
+            )
+            lead = next(close, None)
+            if lead is None:
+                leading.append(row)
+                leaders.append(intent)
+            else:
+                group[lead][1].members += intent.members
+                group[lead][1].uses += intent.uses
     return leaders
+
+
+def _cosine(vectors: Vectors, one: int, other: int) -> float:
+    return float(vectors[one] @ vectors[other])
 
 
 def _fold(text: str) -> str:

@@ -6,6 +6,7 @@ equal prefixes at equal model, adapter and salt. Here live hashing, tree and sum
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ class TokenSequence(NamedTuple):
     step_tokens: int
 
 
+@lru_cache(maxsize=4096)
 def tree_seed(model: str, adapter: str | None, cache_salt: str | None) -> bytes:
     """Return the hash that a prompt's first block has as its parent (16 bytes)."""
     return bytes(xxhash.xxh3_128_digest(canonical_json({"model": model, "adapter": adapter, "salt": cache_salt})))

@@ -21,9 +21,11 @@ from warmup_tasks.items import Reason
 
 HEAD_CHARACTERS = 8000
 OPENING_CHARACTERS = 200
-_MAX_VALUES = 64
+_MAX_VALUES = 512
 _MIN_VARIANTS = 3
 _DISJOINT_SHARE = 0.8
+_A_WHILE = timedelta(hours=1)
+_LASTING_KINDS = ("id", "number")
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTH = f"(?:{'|'.join(_MONTHS)})[a-z]*"
@@ -40,6 +42,9 @@ _VALUE = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+
+
+_Spot = tuple[str, int]
 
 
 class HeadSighting(NamedTuple):
@@ -71,14 +76,38 @@ class _Variant:
         self.first_seen = min(self.first_seen, sighting.first_seen)
         self.last_seen = max(self.last_seen, sighting.last_seen)
 
+    def comes_back(self, min_uses: int) -> bool:
+        """Say whether this very value was asked for again after a while, as an order number may be."""
+        return self.uses >= min_uses and self.last_seen - self.first_seen >= _A_WHILE
+
 
 @dataclass(slots=True)
 class _Place:
-    """One position in a masked head: the values that stood there and the sightings that had them."""
+    """One position in a masked head: the values that stood there, and the prompts' tokens."""
 
     kind: str
     variants: dict[str, _Variant] = field(default_factory=dict)
-    sightings: list[int] = field(default_factory=list)
+    token_ids: list[npt.NDArray[np.int32]] = field(default_factory=list)
+
+    def add(self, value: str, sighting: HeadSighting) -> None:
+        """Note that a head with this value was seen."""
+        self.token_ids.append(sighting.token_ids)
+        if value in self.variants:
+            self.variants[value].add(sighting)
+        else:
+            self.variants[value] = _Variant(sighting)
+
+    def common_tokens(self) -> int:
+        """Return how many tokens all prompts begin with here; 0 where no second value tells where the value begins."""
+        if len(self.variants) < 2:
+            return 0
+        first = self.token_ids[0]
+        length = len(first)
+        for other in self.token_ids[1:]:
+            length = min(length, len(other))
+            differs = np.flatnonzero(first[:length] != other[:length])
+            length = int(differs[0]) if len(differs) else length
+        return length
 
 
 def stabilities(sightings: Sequence[HeadSighting], as_of: datetime, horizon_s: int, min_uses: int) -> list[Stability]:
@@ -90,44 +119,54 @@ def stabilities(sightings: Sequence[HeadSighting], as_of: datetime, horizon_s: i
         horizon_s: its length; a today's date stays if it is one of the horizon's days.
         min_uses: values that come back less often than this on average are volatile.
     """
-    places: dict[tuple[str, int], _Place] = {}
-    own: list[list[tuple[tuple[str, int], str]]] = []
+    by_head: dict[tuple[str, str], list[int]] = {}
     for index, sighting in enumerate(sightings):
-        own.append([])
-        for kind, key, value in _values(sighting.head):
-            place = places.setdefault((sighting.group, key), _Place(kind))
-            place.sightings.append(index)
-            if value in place.variants:
-                place.variants[value].add(sighting)
-            else:
-                place.variants[value] = _Variant(sighting)
-            own[-1].append(((sighting.group, key), value))
+        text = sighting.head.text[: sighting.head.head_characters]
+        by_head.setdefault((sighting.group, text), []).append(index)
+    places: dict[_Spot, _Place] = {}
+    spots: list[list[tuple[_Spot, str]]] = []
+    for (group, text), indices in by_head.items():
+        merged = _merge([sightings[index] for index in indices])
+        spots.append([])
+        for kind, key, value in _values(text):
+            place = places.setdefault((group, key), _Place(kind))
+            place.add(value, merged)
+            spots[-1].append(((group, key), value))
     days = _days(as_of, horizon_s)
-    volatile = {key: _is_volatile(place, min_uses) for key, place in places.items()}
-    common: dict[tuple[str, int], int] = {}
-    result = []
-    for sighting, found in zip(sightings, own, strict=True):
-        stability = Stability(len(sighting.token_ids), None)
+    volatile = {spot: _is_volatile(place, min_uses) for spot, place in places.items()}
+    common: dict[_Spot, int] = {}
+    result = [Stability(len(sighting.token_ids), None) for sighting in sightings]
+    for indices, found in zip(by_head.values(), spots, strict=True):
         for spot, value in found:
             place = places[spot]
-            reason = Reason.VOLATILE_HEAD if volatile[spot] else _stale(place, value, days)
+            comes_back = place.kind in _LASTING_KINDS and place.variants[value].comes_back(min_uses)
+            reason = Reason.VOLATILE_HEAD if volatile[spot] and not comes_back else _stale(place, value, days)
             if reason is not None:
                 if spot not in common:
-                    common[spot] = _common_tokens(place, sightings)
-                stability = Stability(common[spot], reason)
+                    common[spot] = place.common_tokens()
+                for index in indices:
+                    result[index] = Stability(common[spot], reason)
                 break
-        result.append(stability)
     return result
 
 
-def _values(head: Head) -> Iterator[tuple[str, int, str]]:
-    """Yield (kind, hash of the masked text up to and including the value, value) for the values in the head."""
+def _merge(sightings: Sequence[HeadSighting]) -> HeadSighting:
+    """Return one sighting for prompts with the same head."""
+    return sightings[0]._replace(
+        uses=sum(sighting.uses for sighting in sightings),
+        first_seen=min(sighting.first_seen for sighting in sightings),
+        last_seen=max(sighting.last_seen for sighting in sightings),
+    )
+
+
+def _values(text: str) -> Iterator[tuple[str, int, str]]:
+    """Yield (kind, hash of the masked text up to and including the value, value) for the values in a head."""
     running, position = xxhash.xxh3_64(), 0
-    for count, match in enumerate(_VALUE.finditer(head.text, 0, head.head_characters)):
+    for count, match in enumerate(_VALUE.finditer(text)):
         if count == _MAX_VALUES:
             return
         kind = match.lastgroup or "number"
-        running.update(head.text[position : match.start()].encode("utf-8", "surrogatepass") + b"\0" + kind.encode())
+        running.update(text[position : match.start()].encode("utf-8", "surrogatepass") + b"\0" + kind.encode())
         position = match.end()
         yield kind, running.intdigest(), match.group()
 
@@ -181,17 +220,3 @@ def _dates(text: str) -> list[date]:
 def _days(as_of: datetime, horizon_s: int) -> set[date]:
     last = as_of + timedelta(seconds=horizon_s) - timedelta(microseconds=1)
     return {as_of.date() + timedelta(days=i) for i in range((last.date() - as_of.date()).days + 1)}
-
-
-def _common_tokens(place: _Place, sightings: Sequence[HeadSighting]) -> int:
-    """Return how many tokens all prompts at a place begin with; 0 where no second value tells where it begins."""
-    if len(place.variants) < 2:
-        return 0
-    first = sightings[place.sightings[0]].token_ids
-    length = len(first)
-    for index in place.sightings[1:]:
-        other = sightings[index].token_ids
-        length = min(length, len(other))
-        differs = np.flatnonzero(first[:length] != other[:length])
-        length = int(differs[0]) if len(differs) else length
-    return length

@@ -49,7 +49,7 @@ def read_window(lake: Lake, run: Run, fleet: FleetFile) -> Window:
 
 def read_feedback(lake: Lake, run: Run) -> list[dict[str, Any]]:
     """Return the corrections that hold at as_of (``sql/demand/corrections.sql``), whatever day they came on."""
-    source = _days(lake, "feedback", datetime.min.replace(tzinfo=UTC), run.as_of)
+    source = _days(lake, "feedback", datetime(1970, 1, 1, tzinfo=UTC), run.as_of)
     if not source:
         return []
     rows: list[dict[str, Any]] = lake.query(
@@ -59,7 +59,7 @@ def read_feedback(lake: Lake, run: Run) -> list[dict[str, Any]]:
 
 
 def _days(lake: Lake, dataset: str, since: datetime, until: datetime) -> list[str]:
-    first, last = f"{since:%Y-%m-%d}".rjust(10, "0"), f"{until:%Y-%m-%d}"
+    first, last = f"{since:%Y-%m-%d}", f"{until:%Y-%m-%d}"
     return [f"{dataset}/{day}:{dataset}" for day in lake.partitions(dataset) if first <= day <= last]
 
 
