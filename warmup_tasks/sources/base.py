@@ -5,14 +5,18 @@ lake are the business of ``reading.py`` and ``extract.py``.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
 
 from warmup_tasks.identity import digest
 from warmup_tasks.items import Feedback
 from warmup_tasks.sources import reading
+from warmup_tasks.sources.options import ReadOptions
 from warmup_tasks.sources.prompts import NO_CONTENT, Prompt
 
 DEFAULT_MODEL = "default"
@@ -54,7 +58,7 @@ class Request:
     session_id: str | None = None
     prompt: Prompt = field(default=NO_CONTENT, repr=False)
     is_truncated: bool = False
-    block_hashes: list[int] | None = None
+    block_hashes: Sequence[int] | npt.NDArray[np.uint64] | None = None
     block_tokens: int | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -70,7 +74,7 @@ class Request:
             return self.request_id
         content: list[Any] = [self.prompt.sha256]
         if self.prompt.sha256 is None:
-            hashes = [f"{value:x}" for value in self.block_hashes or ()]
+            hashes = [f"{value:x}" for value in (() if self.block_hashes is None else self.block_hashes)]
             content = [hashes, self.input_tokens, self.output_tokens, self.latency_ms]
         return "sha256-" + digest([self.time.isoformat(), content, self.tenant, self.model, self.adapter])[:32]
 
@@ -89,6 +93,10 @@ class Source(ABC):
 
     name: ClassVar[str]
 
+    def for_file(self, file: reading.LogFile, options: ReadOptions) -> Self:
+        """Return what reads one file; a format with a clock, or with anything to remember, returns a fresh instance."""
+        return self
+
     @abstractmethod
     def recognise(self, sample: Sample) -> Recognition:
         """Say how sure this format is that the sampled file is its own."""
@@ -100,3 +108,7 @@ class Source(ABC):
     def records(self, lines: Iterator[reading.Line]) -> Iterator[reading.Raw]:
         """Yield a file's records; by default one JSON object a line."""
         return reading.json_records(lines)
+
+    def notes(self) -> list[str]:
+        """Return, after a file was read, what its account says beside the counts: evidence, what is missing, why."""
+        return []

@@ -11,6 +11,8 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from warmup_tasks.errors import ConfigurationError
 from warmup_tasks.identity import digest
 from warmup_tasks.items import Feedback, Record
@@ -18,19 +20,25 @@ from warmup_tasks.lake import Lake
 from warmup_tasks.sources import merging, reading, registry
 from warmup_tasks.sources.base import NotARequest, Request, Source
 from warmup_tasks.sources.faults import BadRecordError, Fault
+from warmup_tasks.sources.options import ReadOptions
 from warmup_tasks.sources.staging import Staging
 
 Progress = Callable[[int, int], None]
 _DATA_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_NO_OPTIONS = ReadOptions()
 
 
 class FileRead(Record):
-    """What was read from one file; ``format`` None: no known one, and ``ground`` says what came nearest."""
+    """What was read from one file; ``format`` None: no known one, and ``ground`` says what came nearest.
+
+    ``notes`` are the format's own words: evidence beside the requests, what is missing, what would bring it.
+    """
 
     file: str
     format: str | None
     ground: str
     records: int
+    notes: list[str] = Field(default_factory=list)
 
 
 class ExtractionSummary(Record):
@@ -49,6 +57,7 @@ class ExtractionSummary(Record):
     rows_quarantined: int
     quarantined_by_reason: dict[str, int]
     duplicates: int
+    prompts_too_long: int = 0
     not_a_request: int
     not_a_request_by_ground: dict[str, int]
     first_time: datetime | None
@@ -68,6 +77,7 @@ def extract(
     log_format: str = registry.AUTO,
     *,
     default_model: str | None = None,
+    options: ReadOptions = _NO_OPTIONS,
     progress: Progress | None = None,
     max_line_bytes: int = reading.MAX_LINE_BYTES,
 ) -> ExtractionSummary:
@@ -78,6 +88,7 @@ def extract(
         log: a file, a folder or a glob, local or an fsspec URI; plain, gzip or zstd; formats may be mixed.
         log_format: a name from ``registry.formats()``; ``auto`` recognises each file by its first lines.
         default_model: stands in where the log names no model.
+        options: what the log does not say itself: the epoch of relative clocks, prompts for block hashes.
         progress: called with bytes read and bytes in all.
         max_line_bytes: longer lines are quarantined.
 
@@ -95,7 +106,7 @@ def extract(
         )
     with tempfile.TemporaryDirectory(prefix="warmup-extract-") as folder:
         reader = _Reader(
-            Staging(Path(folder)), default_model, max_line_bytes, progress, sum(f.size_bytes for f in files)
+            Staging(Path(folder)), default_model, options, max_line_bytes, progress, sum(f.size_bytes for f in files)
         )
         read = [reader.read(file, choice) for file, choice in zip(files, choices, strict=True)]
         reader.staging.finish()
@@ -109,21 +120,30 @@ class _Reader:
         self,
         staging: Staging,
         default_model: str | None,
+        options: ReadOptions,
         max_line_bytes: int,
         progress: Progress | None,
         total_bytes: int,
     ) -> None:
         self.staging, self.default_model, self.max_line_bytes = staging, default_model, max_line_bytes
+        self.options = options
+        self.prompts_too_long = 0
         self.progress, self.total_bytes, self.finished_bytes = progress, total_bytes, 0
         self.not_a_request: Counter[str] = Counter()
 
     def read(self, file: reading.LogFile, choice: registry.Choice) -> FileRead:
         records = 0
+        notes: list[str] = []
         lines = reading.lines(file.blocks(self._on_progress), self.max_line_bytes)
         if choice.source is not None:
-            for raw in choice.source.records(lines):
-                self._take(choice.source, file.name, raw)
+            source = choice.source.for_file(file, self.options)
+            too_long_before = self.prompts_too_long
+            for raw in source.records(lines):
+                self._take(source, file.name, raw)
                 records += 1
+            notes = source.notes()
+            if too_long := self.prompts_too_long - too_long_before:
+                notes.append(f"{too_long} derived prompts are longer than max_tokens: they count for timing only")
         elif _is_data(file.name):
             for line in lines:
                 self.staging.add_fault(line.fault or Fault.NOT_RECOGNISED, choice.ground, file.name, line)
@@ -131,7 +151,7 @@ class _Reader:
         self.finished_bytes += file.size_bytes
         self._on_progress(0)
         name = choice.source.name if choice.source else None
-        return FileRead(file=file.name, format=name, ground=choice.ground, records=records)
+        return FileRead(file=file.name, format=name, ground=choice.ground, records=records, notes=notes)
 
     def _take(self, source: Source, file: str, raw: reading.Raw) -> None:
         line = raw.line
@@ -144,11 +164,24 @@ class _Reader:
             self.staging.add_fault(error.fault, error.detail, file, line)
             return
         if isinstance(mapped, Request):
+            self._derive_prompt(mapped)
             self.staging.add_request(mapped, self.default_model, source.name, file, line)
         elif isinstance(mapped, Feedback):
             self.staging.add_feedback(mapped, file, line)
         elif isinstance(mapped, NotARequest):
             self.not_a_request[mapped.ground] += 1
+
+    def _derive_prompt(self, request: Request) -> None:
+        rule = self.options.hash_prompts
+        if rule is None or request.prompt.body_json is not None or request.block_tokens is None:
+            return
+        hashes = request.block_hashes if request.block_hashes is not None else []
+        prompt = rule.prompt(hashes, request.block_tokens, request.input_tokens, request.identity())
+        if prompt is None:
+            self.prompts_too_long += 1
+        else:
+            request.prompt = prompt
+            request.request_type = "completion"
 
     def _on_progress(self, bytes_of_file: int) -> None:
         if self.progress is not None:
@@ -181,6 +214,7 @@ def _merge(lake: Lake, log: str, reader: _Reader, read: list[FileRead], folder: 
         rows_quarantined=sum(reasons.values()),
         quarantined_by_reason=reasons,
         duplicates=_sum(by_day, "duplicates") + feedback_duplicates,
+        prompts_too_long=reader.prompts_too_long,
         not_a_request=reader.not_a_request.total(),
         not_a_request_by_ground=dict(sorted(reader.not_a_request.items())),
         first_time=min(_times(by_day, "first_time"), default=None),

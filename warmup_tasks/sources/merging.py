@@ -37,7 +37,7 @@ def merge_requests(lake: Lake, day: date, staged: Sequence[str], spill_folder: s
             ranking = queries.run(connection, sql("sources/rank_requests"), {})
             queries.add_view(connection, "ranking", ranking)
             (counts,) = queries.run(connection, sql("sources/count_requests"), {}).to_pylist()
-            duplicates = sum(ranking["is_duplicate"].to_pylist())
+            duplicates = ranking["is_duplicate"].combine_chunks().true_count
             merged = queries.stream(connection, sql("sources/merge_requests"), REQUESTS)
             ref = lake.publish_onto(parent, "requests", f"{day}", {"requests": merged})
         if ref is not None:
