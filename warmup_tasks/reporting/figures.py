@@ -191,10 +191,24 @@ def distribution(values: Sequence[float]) -> dict[str, Any]:
     return {"p50": p50, "p95": p95, "n": len(values)}
 
 
-def hit_ratio(table: pa.Table | None) -> tuple[float | None, int]:
-    """Return hit blocks / whole blocks over the requests whose hits the engine told, and their number."""
-    told = [row for row in rows(table, ("full_blocks", "hit_blocks")) if row["hit_blocks"] is not None]
-    return share(sum(row["hit_blocks"] for row in told), sum(row["full_blocks"] for row in told)), len(told)
+def hit_ratio(data: RunData) -> dict[str, Any]:
+    """Return the fields of ``HitRatio``: hit blocks / whole blocks in either state.
+
+    With both states measured only requests that have hits told in both count, so that like is compared with like: a
+    request for an adapter that is not loaded yet fails in the cold state.
+    """
+    told, failed = {}, {}
+    for arm, table in (("cold", data.replay_cold), ("warm", data.replay_warm)):
+        found = rows(table, ("profile", "request_id", "full_blocks", "hit_blocks", "error"))
+        failed[f"failed_{arm}"] = _known(table, sum(row["error"] is not None for row in found))
+        if table is not None:
+            told[arm] = {(row["profile"], row["request_id"]): row for row in found if row["hit_blocks"] is not None}
+    common = set.intersection(*(set(each) for each in told.values())) if told else set()
+    ratios = {
+        arm: share(sum(each[key]["hit_blocks"] for key in common), sum(each[key]["full_blocks"] for key in common))
+        for arm, each in told.items()
+    }
+    return {**ratios, **failed, "n": len(common)}
 
 
 def share(part: float | None, whole: float | None) -> float | None:

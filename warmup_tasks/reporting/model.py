@@ -93,12 +93,16 @@ class Ttft(Figure):
 
 
 class HitRatio(Figure):
-    """Whole prompt blocks found cached / whole prompt blocks asked for, over the replayed requests of either state."""
+    """Whole prompt blocks found cached / whole prompt blocks asked for, over ``n`` replayed requests, the same in both.
+
+    ``failed_cold`` and ``failed_warm`` requests got no answer: cold, those of adapters that are not loaded yet.
+    """
 
     cold: float | None = None
     warm: float | None = None
-    n_cold: int = 0
-    n_warm: int = 0
+    n: int = 0
+    failed_cold: int | None = None
+    failed_warm: int | None = None
 
 
 class PrefillTokens(Figure):

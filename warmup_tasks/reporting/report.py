@@ -11,7 +11,7 @@ import jinja2
 import pyarrow as pa
 
 from warmup_tasks.parameters import GoldenParameters
-from warmup_tasks.reporting.model import ReasonCount, RunSummary
+from warmup_tasks.reporting.model import HitRatio, ReasonCount, RunSummary
 from warmup_tasks.reporting.plots import all_plots
 from warmup_tasks.reporting.svg import number
 
@@ -108,8 +108,7 @@ def headlines(summary: RunSummary) -> list[Headline]:
         ),
         Headline(
             "Block hit ratio", _change(blocks.cold, blocks.warm, "%"),
-            f"replayed requests, n = {blocks.n_cold} cold, {blocks.n_warm} warm" if blocks.n_warm or blocks.n_cold
-            else "replay is off: set measure_window_s", "hits",
+            _replayed(blocks), "hits",
         ),
         Headline(
             "Requests read", _told(summary.requests_read),
@@ -120,6 +119,13 @@ def headlines(summary: RunSummary) -> list[Headline]:
             f"{_told(prefill.unique)} unique · {_told(prefill.validation)} more on validation",
         ),
     ]  # fmt: skip
+
+
+def _replayed(blocks: HitRatio) -> str:
+    if not blocks.n:
+        return "replay is off: set measure_window_s"
+    failed = f" · {blocks.failed_cold} fail cold, {blocks.failed_warm} warm" if blocks.failed_cold else ""
+    return f"n = {blocks.n} replayed requests{failed}"
 
 
 def _told(value: float | None) -> str:

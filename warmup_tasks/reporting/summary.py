@@ -59,7 +59,7 @@ def summarise(
         publication=Publication(**(data.publication or {})),
         replicas=_replicas(data, fates),
         ttft_ms=_ttft(data),
-        block_hit_ratio=_hit_ratio(data),
+        block_hit_ratio=HitRatio(**figures.hit_ratio(data)),
         prefill_tokens=PrefillTokens(**figures.prefill_tokens(data)),
         gains=[StratumGain(**row) for row in figures.gains(data)],
         holdout=HoldoutCounts(**counts) if (counts := figures.holdout(data)) else None,
@@ -120,12 +120,6 @@ def _ttft(data: RunData) -> Ttft:
         cold=Distribution(**figures.distribution([pair["cold_ms"] for pair in pairs])),
         warm=Distribution(**figures.distribution([pair["warm_ms"] for pair in pairs])),
     )
-
-
-def _hit_ratio(data: RunData) -> HitRatio:
-    cold, n_cold = figures.hit_ratio(data.replay_cold)
-    warm, n_warm = figures.hit_ratio(data.replay_warm)
-    return HitRatio(cold=cold, warm=warm, n_cold=n_cold, n_warm=n_warm)
 
 
 def _top_prefixes(data: RunData, fates: list[figures.Fate]) -> list[Prefix]:

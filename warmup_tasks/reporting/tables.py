@@ -58,14 +58,15 @@ def report_tables(lake: Lake, run: Run) -> Mapping[str, pa.Table]:
 def _hits_by_minute(lake: Lake, run: Run, data: RunData) -> pa.Table | None:
     end = run.as_of + timedelta(seconds=max(run.request.measure_window_s, 1))
     days = [day for day in _days(run.as_of, end) if lake.latest("requests", day)]
-    found = []
-    for arm, replay in (("cold", data.replay_cold), ("warm", data.replay_warm)):
-        if replay is None or not days:
-            continue
-        tables = {"replay": replay, "requests": [f"requests/{day}:requests" for day in days]}
-        made = lake.query(sql("reporting/hits_by_minute"), tables, {"arm": arm, "as_of": run.as_of})
-        found.append(made.cast(HITS_BY_MINUTE))
-    return pa.concat_tables(found) if found else None
+    replays = {
+        arm: table for arm, table in (("cold", data.replay_cold), ("warm", data.replay_warm)) if table is not None
+    }
+    if not replays or not days:
+        return None
+    every = pa.concat_tables(replays)
+    tables = {"replay": every, "requests": [f"requests/{day}:requests" for day in days]}
+    parameters = {"arms": len(replays), "as_of": run.as_of}
+    return lake.query(sql("reporting/hits_by_minute"), tables, parameters).cast(HITS_BY_MINUTE)
 
 
 def _heat_map(lake: Lake, run: Run) -> pa.Table | None:

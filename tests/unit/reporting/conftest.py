@@ -190,18 +190,19 @@ class Night:
         self.lake.publish("demand", self.run.run_id, {"heat_cells": pa.Table.from_pylist(rows)})
 
     def replay(self, requests: int = 300) -> None:
-        """Publish both arms of the replay; every tenth request's hits were not told."""
+        """Publish both arms; every tenth request's hits were not told, and every tenth failed cold."""
         for arm, rate in (("cold", 0.18), ("warm", 0.81)):
-            rows = [
-                ReplayRow(
-                    run_id=self.run.run_id, profile="large", replica="large-0", arm=arm, request_id=f"r{n}",
-                    prompt_tokens=330, cached_tokens=None, full_blocks=20,
-                    hit_blocks=None if n % 10 == 0 else int(self.random.binomial(20, min(rate + n / 3000, 1))),
-                    ttft_ms=20.0, error=None,
-                )
-                for n in range(requests)
-            ]  # fmt: skip
+            rows = [self._replayed(arm, n, min(rate + n / 3000, 1)) for n in range(requests)]
             self.lake.publish("replay", f"{self.run.run_id}.large.{arm}", {"replay": schemas.to_table(rows, ReplayRow)})
+
+    def _replayed(self, arm: str, n: int, rate: float) -> ReplayRow:
+        has_failed = arm == "cold" and n % 10 == 3
+        hit_blocks = int(self.random.binomial(20, rate))
+        return ReplayRow(
+            run_id=self.run.run_id, profile="large", replica="large-0", arm=arm, request_id=f"r{n}", prompt_tokens=330,
+            cached_tokens=None, full_blocks=20, hit_blocks=None if has_failed or n % 10 == 0 else hit_blocks,
+            ttft_ms=20.0, error=Reason.ENGINE_REFUSED if has_failed else None,
+        )  # fmt: skip
 
     def judge(self, *, is_published: bool = True) -> None:
         """Publish marks, quarantine and strata; one item that was hit is quarantined with its stratum."""

@@ -118,7 +118,7 @@ def test_parameters_come_from_the_model_and_changes_stand_out():
 def test_hits_by_minute_follow_the_requests_times(night):
     rows = report_tables(night.lake, night.run)["hits_by_minute"].to_pylist()
     assert [(row["arm"], row["minute"]) for row in rows] == [(arm, n) for arm in ("cold", "warm") for n in range(5)]
-    assert all(row["n_requests"] == 54 and row["full_blocks"] == 54 * 20 for row in rows)
+    assert all(row["n_requests"] == 48 and row["full_blocks"] == 48 * 20 for row in rows)
 
 
 def test_the_heat_map_ends_at_as_of_and_holds_one_day(night):

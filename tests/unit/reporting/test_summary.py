@@ -59,10 +59,28 @@ def test_ttft_compares_the_same_sampled_items(night):
 
 def test_hits_that_were_not_told_do_not_count_as_misses(night):
     ratio = summarise(night.lake, night.run).block_hit_ratio
-    told = [row for row in collect(night.lake, night.run).replay_cold.to_pylist() if row["hit_blocks"] is not None]
-    assert ratio.n_cold == len(told) == 270
-    assert ratio.cold == pytest.approx(sum(row["hit_blocks"] for row in told) / (20 * 270))
-    assert ratio.warm > ratio.cold
+    data = collect(night.lake, night.run)
+    cold = {row["request_id"]: row["hit_blocks"] for row in data.replay_cold.to_pylist()}
+    warm = {row["request_id"]: row["hit_blocks"] for row in data.replay_warm.to_pylist()}
+    both = [name for name in cold if cold[name] is not None and warm[name] is not None]
+    assert ratio.n == len(both) == 240
+    assert ratio.cold == pytest.approx(sum(cold[name] for name in both) / (20 * 240))
+    assert ratio.warm == pytest.approx(sum(warm[name] for name in both) / (20 * 240))
+    assert (ratio.failed_cold, ratio.failed_warm) == (30, 0)
+
+
+def test_one_state_alone_is_measured_on_its_own(lake, night):
+    from warmup_tasks.items import ReplayRow
+    from warmup_tasks.lake import schemas
+
+    alone = Lake(lake.uri + "-alone")
+    fields = {"prompt_tokens": 160, "cached_tokens": 80, "ttft_ms": 9.0, "error": None, "replica": "large-0"}
+    row = ReplayRow(
+        run_id=night.run.run_id, profile="large", arm="warm", request_id="r1", full_blocks=10, hit_blocks=5, **fields
+    )
+    alone.publish("replay", f"{night.run.run_id}.large.warm", {"replay": schemas.to_table([row], ReplayRow)})
+    ratio = summarise(alone, night.run).block_hit_ratio
+    assert (ratio.cold, ratio.warm, ratio.n, ratio.failed_cold) == (None, 0.5, 1, None)
 
 
 def test_prefill_counts_whole_prompts_where_the_engine_did_not_say(night):
