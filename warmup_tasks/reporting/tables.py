@@ -58,9 +58,7 @@ def report_tables(lake: Lake, run: Run) -> Mapping[str, pa.Table]:
 def _hits_by_minute(lake: Lake, run: Run, data: RunData) -> pa.Table | None:
     end = run.as_of + timedelta(seconds=max(run.request.measure_window_s, 1))
     days = [day for day in _days(run.as_of, end) if lake.latest("requests", day)]
-    replays = {
-        arm: table for arm, table in (("cold", data.replay_cold), ("warm", data.replay_warm)) if table is not None
-    }
+    replays = [table for table in (data.replay_cold, data.replay_warm) if table is not None]
     if not replays or not days:
         return None
     every = pa.concat_tables(replays)
