@@ -56,10 +56,21 @@ def _nested(depth: int) -> list:
     return value
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 2**60, "\ud800", b"x", {1: 2}, {1, 2}, _nested(50_000)])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", b"x", {1: 2}, {1, 2}, _nested(50_000)])
 def test_what_has_no_canonical_form_is_refused_without_echo(value):
     with pytest.raises(ConfigurationError, match="no canonical JSON form"):
         ids.canonical_json(value)
+
+
+def test_integers_that_the_rfc_cannot_write_stay_exact_and_apart():
+    wide = [2**53, 2**53 + 1, -(2**53), 2**64 - 1, float(2**53), str(2**53), 2**53 - 1]
+    assert len({ids.digest({"tools": [value]}) for value in wide}) == len(wide)
+
+
+def test_wide_integers_are_exact():
+    assert ids.canonical_json({"maximum": 2**63 - 1}) == b'{"maximum":{"!int":"9223372036854775807"}}'
+    assert ids.digest([2**63]) != ids.digest([2**63 + 1])
+    assert ids.canonical_json([2**53 - 1, True]) == b"[9007199254740991,true]"
 
 
 def test_joined_parts_never_meet():
