@@ -5,8 +5,9 @@ stores. Heavy libraries load only in the command that needs them.
 """
 
 import json
+import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     help="Decide from request logs what will be asked for, load it ahead, prove that it is loaded, mark it ready.\n\n"
     "`warmup run` does everything on this machine. The other commands work on a site: set `WARMUP_LAKE`, "
-    "`WARMUP_REDIS_URL` and `WARMUP_FLEET` (`warmup run` prints the values of the local one).",
+    "`WARMUP_REDIS_URL` and `WARMUP_FLEET` (`warmup run --keep` prints those of the local one).",
 )
 out, err = Console(), Console(stderr=True)
 
@@ -222,6 +223,9 @@ def run(
     engine: Annotated[str, typer.Option(help="`double`, or `vllm` (real, on this CPU).")] = "double",
     engine_urls: Annotated[str, typer.Option(help="Your own vLLM servers instead, separated by commas.")] = "",
     folder: Annotated[Path, typer.Option("--out", help="Where results go.")] = Path("out"),
+    is_kept: Annotated[
+        bool, typer.Option("--keep", help="Leave everything running until Ctrl-C; print the site.")
+    ] = False,
     is_json: Json = False,
 ) -> None:
     """Run a whole night on this machine: Redis, engines, agent and an Airflow run, started and stopped here."""
@@ -230,7 +234,7 @@ def run(
     with _errors_for_people():
         asked_as_of = datetime.fromisoformat(as_of) if as_of else None
         night = LocalNight(log=log, log_format=log_format, as_of=asked_as_of, engine=engine, engine_urls=engine_urls)
-        summary = night.run(folder, err)
+        summary = night.run(folder, err, _until_interrupted if is_kept else None)
     if is_json:
         out.print_json(summary.model_dump_json())
     else:
@@ -238,6 +242,15 @@ def run(
 
         print_summary(summary, out)
         out.print(f"\n[bold]{folder / 'run' / 'report.html'}[/] shows it in full.", highlight=False)
+
+
+def _until_interrupted(site: Site, *_: object) -> None:
+    """Print the site's variables for another shell, then wait for Ctrl-C."""
+    for name, value in site.to_environment().items():
+        out.print(f"export {name}={value}", highlight=False, soft_wrap=True)
+    err.print("everything keeps running; Ctrl-C stops it")
+    with suppress(KeyboardInterrupt):
+        signal.pause()
 
 
 def main() -> None:

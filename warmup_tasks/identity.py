@@ -22,14 +22,32 @@ STORE = "!store"
 NAMESPACES_KEY = f"{KEY_SCHEMA}:namespaces"
 READINESS_PREFIX = f"{KEY_SCHEMA}:readiness:"
 SALT_MAX_CHARACTERS = 128
+MAX_EXACT_INTEGER = 2**53 - 1
 
 
 def canonical_json(value: Any) -> bytes:
-    """Return RFC 8785 JSON. Raises ``ConfigurationError`` for what has none: NaN, huge integers, endless depth."""
+    """Return RFC 8785 JSON; an integer beyond 2^53, which that RFC cannot write, becomes ``{"!int": "its digits"}``.
+
+    Raises:
+        ConfigurationError: a value has no canonical form (NaN, half a surrogate pair, no end of depth).
+    """
     try:
-        return bytes(rfc8785.dumps(value))
+        try:
+            return bytes(rfc8785.dumps(value))
+        except rfc8785.IntegerDomainError:
+            return bytes(rfc8785.dumps(_with_wide_integers(value)))
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
         raise ConfigurationError(f"a value has no canonical JSON form: {type(error).__name__}") from error
+
+
+def _with_wide_integers(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_EXACT_INTEGER:
+        return {"!int": str(value)}
+    if isinstance(value, Mapping):
+        return {key: _with_wide_integers(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_wide_integers(inner) for inner in value]
+    return value
 
 
 def digest(value: Any) -> str:

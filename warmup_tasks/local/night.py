@@ -5,6 +5,7 @@ Here lives the order of things. How Redis, engines and Airflow start lies in the
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -47,12 +48,15 @@ class LocalNight:
     engine: str = "double"
     engine_urls: str = ""
 
-    def run(self, folder: Path, console: Console) -> RunSummary:
+    def run(
+        self, folder: Path, console: Console, linger: Callable[[Site, RunSummary], None] | None = None
+    ) -> RunSummary:
         """Run the night and return its figures; ``folder/run`` gets ``summary.json`` and ``report.html``.
 
         Args:
             folder: for everything that is written, kept between runs.
             console: for progress.
+            linger: called with the site while everything still runs; its return ends the night.
 
         Raises:
             ConfigurationError: an option is refused.
@@ -76,7 +80,10 @@ class LocalNight:
         )
         with ExitStack() as stack:
             site = self._start(traffic, lake_uri, folder, stack, console)
-            return _night(site, request, folder, console)
+            summary = _night(site, request, folder, console)
+            if linger is not None:
+                linger(site, summary)
+            return summary
 
     def _start(self, traffic: Traffic, lake_uri: str, folder: Path, stack: ExitStack, console: Console) -> Site:
         with console.status(f"starting Redis, two engines ({self.engine_urls or self.engine}) and the agent"):

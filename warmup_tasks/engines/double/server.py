@@ -165,7 +165,7 @@ def _card(name: str, root: str, parent: str | None, max_model_len: int | None) -
         "id": name,
         "object": "model",
         "created": int(time.time()),
-        "owned_by": "vllm",
+        "owned_by": "warmup-double",
         "root": root,
         "parent": parent,
         "max_model_len": max_model_len,
