@@ -9,15 +9,14 @@ from itertools import groupby
 from typing import Any
 
 from warmup_tasks.demand import intents as qa
-from warmup_tasks.demand.asked import GENERATING, Asked
+from warmup_tasks.demand.asked import ANSWERABLE, GENERATING, Asked
 from warmup_tasks.demand.embedder import HashingEmbedder
 from warmup_tasks.demand.prompts import question
 from warmup_tasks.identity import digest
-from warmup_tasks.items import PromptBody, Reason
+from warmup_tasks.items import PromptBody
 from warmup_tasks.settings import FleetFile
 
 Row = dict[str, Any]
-_ANSWERABLE = (None, Reason.NOT_WARMABLE)
 
 
 def repeated_prompts(prompts: Iterable[Asked], *, min_uses: int, top_k: int) -> list[Row]:
@@ -28,7 +27,7 @@ def repeated_prompts(prompts: Iterable[Asked], *, min_uses: int, top_k: int) -> 
         min_uses: rarer prompts are left out.
         top_k: upper limit of rows.
     """
-    usable = [asked for asked in prompts if asked.reason in _ANSWERABLE and asked.prompt_sha256 and asked.body_json]
+    usable = [asked for asked in prompts if _has_answer(asked)]
     rows = [_prompt_row(list(group)) for _, group in groupby(sorted(usable, key=_grain), key=_grain)]
     frequent = [row for row in rows if row["uses"] >= min_uses]
     return sorted(frequent, key=lambda row: (-row["expected_uses"], row["prompt_sha256"], _scope_text(row)))[:top_k]
@@ -56,7 +55,7 @@ def frequent_questions(
     usable = [
         asked
         for asked in sorted(prompts, key=_grain)
-        if asked.reason in _ANSWERABLE and asked.request_type == "chat" and asked.prompt_sha256 and asked.ok_uses
+        if _has_answer(asked) and asked.request_type == "chat" and asked.ok_uses
     ]
     asked_questions = []
     for index, asked in enumerate(usable):
@@ -92,6 +91,10 @@ def used_adapters(prompts: Iterable[Asked], fleet: FleetFile) -> list[Row]:
         for name in ("uses", "heat_slow", "expected_uses"):
             row[name] += getattr(asked, name)
     return sorted(rows.values(), key=lambda row: (-row["expected_uses"], row["model"], row["adapter"]))
+
+
+def _has_answer(asked: Asked) -> bool:
+    return asked.is_lasting and asked.reason in ANSWERABLE and bool(asked.prompt_sha256 and asked.body_json)
 
 
 def _grain(asked: Asked) -> tuple[str, ...]:

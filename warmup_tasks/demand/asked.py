@@ -23,14 +23,16 @@ from warmup_tasks.settings import FleetFile
 
 _NO_TOKENS = np.zeros(0, dtype=np.int32)
 GENERATING = ("chat", "completion")
+ANSWERABLE = (None, Reason.NOT_WARMABLE)
+"""Reasons that do not stand in the way of a stored answer: a short prompt has one, too."""
 
 
 @dataclass(slots=True)
 class Asked:
     """One distinct prompt of one tenant at one model, adapter and salt: uses, heat, forecasts, tokens.
 
-    ``reason`` is why it is refused, or None; ``stable_tokens`` is how much of it will be asked for again;
-    ``subtree_root`` and ``shared_prefix`` name its place in the prefix tree.
+    ``reason`` is why it is refused, or None; ``stable_tokens`` is how much of it will be asked for again,
+    ``is_lasting`` whether all of it will; ``subtree_root`` and ``shared_prefix`` name its place in the prefix tree.
     """
 
     tenant: str | None
@@ -59,6 +61,7 @@ class Asked:
     token_ids: TokenIds = field(default_factory=lambda: _NO_TOKENS, repr=False)
     stable_tokens: int = 0
     reason: str | None = None
+    is_lasting: bool = True
     policy: str = "static"
     subtree_root: str | None = None
     shared_prefix: str | None = None
@@ -126,13 +129,15 @@ def judge(
         asked.reason = refusal(asked, fleet) or asked.reason
         if asked.reason is None and len(asked.token_ids) + run.policy.answer_tokens > max_model_len[asked.model]:
             asked.reason = Reason.TOO_LONG
-    open_ones = [asked for asked in prompts if asked.reason is None]
+        asked.stable_tokens = len(asked.token_ids)
+        if asked.reason is None and not warmable_steps(asked.sequence(step_tokens[asked.model])):
+            asked.reason = Reason.NOT_WARMABLE
+    open_ones = [asked for asked in prompts if asked.reason in ANSWERABLE]
     sightings = [_sighting(asked) for asked in open_ones]
     found = stabilities(sightings, run.as_of, run.policy.horizon_s, run.policy.min_uses)
     for asked, stability in zip(open_ones, found, strict=True):
-        asked.stable_tokens, asked.reason = stability
-        if asked.reason is None and not warmable_steps(asked.sequence(step_tokens[asked.model])):
-            asked.reason = Reason.NOT_WARMABLE
+        asked.stable_tokens, asked.is_lasting = stability.stable_tokens, stability.reason is None
+        asked.reason = asked.reason or stability.reason
 
 
 def _sighting(asked: Asked) -> HeadSighting:

@@ -37,7 +37,8 @@ _VALUE = re.compile(
         |(?<!\d)\d{{1,2}}[-/.]\d{{1,2}}[-/.]\d{{4}}(?!\d)
         |\b{_MONTH}\.?\s\d{{1,2}}(?:st|nd|rd|th)?,?\s\d{{4}}\b
         |\b\d{{1,2}}(?:st|nd|rd|th)?\s(?:of\s)?{_MONTH}\.?,?\s\d{{4}}\b)
-    |(?P<clock>(?<![\d:])\d{{1,2}}:\d{{2}}(?::\d{{2}}(?:[.,]\d+)?)?(?:\s?[ap]\.?m\b)?(?!\d))
+    |(?P<seconds>(?<![\d:])\d{{1,2}}:\d{{2}}:\d{{2}}(?:[.,]\d+)?(?:\s?[ap]\.?m\b)?(?!\d))
+    |(?P<clock>(?<![\d:])\d{{1,2}}:\d{{2}}(?:\s?[ap]\.?m\b)?(?![\d:]))
     |(?P<number>\d+)
     """,
     re.IGNORECASE | re.VERBOSE,
@@ -173,6 +174,8 @@ def _values(text: str) -> Iterator[tuple[str, int, str]]:
 
 def _is_volatile(place: _Place, min_uses: int) -> bool:
     variants = list(place.variants.values())
+    if place.kind == "seconds":  # nothing but a running clock shows different seconds
+        return len(variants) > 1
     if place.kind == "date" or len(variants) < _MIN_VARIANTS:
         return False
     if sum(variant.uses for variant in variants) < min_uses * len(variants):
