@@ -89,9 +89,14 @@ Mapped = Request | Feedback | NotARequest
 
 
 class Source(ABC):
-    """One log format."""
+    """One log format.
+
+    ``hints`` says for what a request can lack (``prompt``, or a field of :class:`Request`) what to change where the log
+    is written, so that it stands in the next one.
+    """
 
     name: ClassVar[str]
+    hints: ClassVar[Mapping[str, str]] = {}
 
     def for_file(self, file: reading.LogFile, options: ReadOptions) -> Self:
         """Return what reads one file; a format with a clock, or with anything to remember, returns a fresh instance."""

@@ -110,6 +110,19 @@ def mapping(record: Mapping[str, Any], *paths: Path) -> dict[str, Any]:
     return value
 
 
+def hashes(record: Mapping[str, Any], *paths: Path) -> list[int] | None:
+    """Return a field as a list of block hashes: whole numbers below 2^64, exact."""
+    name, value = find(record, paths)
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise wrong_type(name, value, "a list")
+    for position, part in enumerate(value):
+        if type(part) is not int or not 0 <= part < 2**64:
+            raise BadRecordError(Fault.BAD_VALUE, f"{name}[{position}] is no unsigned 64-bit number")
+    return value
+
+
 def salt(record: Mapping[str, Any], *paths: Path) -> str | None:
     """Return the cache salt as logged; an empty one counts as none, since no engine takes it."""
     value = text(record, *paths)

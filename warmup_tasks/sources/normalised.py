@@ -69,7 +69,7 @@ def _request(record: Mapping[str, Any]) -> Request:
         session_id=fields.text(record, "session_id"),
         prompt=prompt,
         is_truncated=fields.flag(record, "is_truncated"),
-        block_hashes=_hashes(record.get("block_hashes")),
+        block_hashes=fields.hashes(record, "block_hashes"),
         block_tokens=fields.small_count(record, "block_tokens"),
         input_tokens=fields.count(record, "input_tokens"),
         output_tokens=fields.count(record, "output_tokens"),
@@ -109,14 +109,3 @@ def _prompt(record: Mapping[str, Any]) -> prompts.Prompt:
     if contents == ["messages"]:
         return prompts.chat(record["messages"], record.get("tools"), record.get("template_args"))
     return prompts.completion(record[contents[0]], contents[0])
-
-
-def _hashes(value: Any) -> list[int] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list):
-        raise fields.wrong_type("block_hashes", value, "a list")
-    for position, part in enumerate(value):
-        if not isinstance(part, int) or isinstance(part, bool) or not 0 <= part < 2**64:
-            raise BadRecordError(Fault.BAD_VALUE, f"block_hashes[{position}] is no unsigned 64-bit number")
-    return value

@@ -10,11 +10,23 @@ import orjson
 from warmup_tasks.errors import ConfigurationError
 from warmup_tasks.sources import reading
 from warmup_tasks.sources.agent_text import AgentTextSource
+from warmup_tasks.sources.azure_llm import AzureLLMSource
+from warmup_tasks.sources.bailian import BailianSource
 from warmup_tasks.sources.base import Sample, Source
+from warmup_tasks.sources.coding_sessions import CodingSessionsSource
+from warmup_tasks.sources.mooncake import MooncakeSource
 from warmup_tasks.sources.normalised import NormalisedSource
 from warmup_tasks.sources.openai import OpenAISource
 
-SOURCES: tuple[Source, ...] = (NormalisedSource(), AgentTextSource(), OpenAISource())
+SOURCES: tuple[Source, ...] = (
+    NormalisedSource(),
+    AgentTextSource(),
+    OpenAISource(),
+    MooncakeSource(),
+    BailianSource(),
+    CodingSessionsSource(),
+    AzureLLMSource(),
+)
 AUTO = "auto"
 _ENOUGH = 0.3  # of a sample's lines; a few bad or foreign lines must not hide a format
 
