@@ -6,6 +6,7 @@ log-probabilities by which a silent change of weights is seen (spec 1.3). What f
 
 from dataclasses import dataclass
 
+from warmup_tasks.engines.attempts import generate
 from warmup_tasks.engines.base import Engine, EngineMetrics, Generation, GenerationRequest
 from warmup_tasks.identity import digest
 from warmup_tasks.items import PromptBody
@@ -48,7 +49,7 @@ async def touch(engine: Engine, model: str, *, deadline_s: float, cache_salt: st
         RetryLaterError: it does not answer.
     """
     request = GenerationRequest(PromptBody(prompt=CANARY_TEXT), model, max_tokens=1, cache_salt=cache_salt)
-    return await engine.generate(request, deadline_s=deadline_s)
+    return await generate(engine, request, deadline_s=deadline_s)
 
 
 async def fingerprint(engine: Engine, model: str, cache_salt: str, *, deadline_s: float) -> tuple[Answer, Generation]:
@@ -63,5 +64,5 @@ async def fingerprint(engine: Engine, model: str, cache_salt: str, *, deadline_s
         cache_salt=cache_salt,
         with_logprobs=True,
     )
-    generation = await engine.generate(request, deadline_s=deadline_s)
+    generation = await generate(engine, request, deadline_s=deadline_s)
     return Answer.of(generation), generation

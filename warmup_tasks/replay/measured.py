@@ -168,7 +168,7 @@ def _request(row: Logged, fleet: FleetFile, world: str | None) -> GenerationRequ
     """
     model, adapter = row["model"], row["adapter"]
     if adapter is not None and fleet.adapter(adapter) is None:
-        raise RejectItemError(Reason.ENGINE_REFUSED, f"adapter {adapter!r} is not in the fleet")
+        raise RejectItemError(Reason.ADAPTER_UNKNOWN, f"adapter {adapter!r} is not in the fleet")
     salt = fleet.live_salt(row["tenant"], row["cache_salt"], fleet.identity(model, adapter).digest())
     if world is not None:
         salt = digest({"world": world, "live_salt": salt})

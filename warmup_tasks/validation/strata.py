@@ -1,4 +1,4 @@
-"""Strata as a whole: a stratum that is not faster warm, or whose answers differ too often, fails with all its items.
+"""Strata as a whole: a stratum that is slower warm, or whose answers differ too often, fails with all its items.
 
 Pure. The sample speaks for its stratum (spec 6.6): what is wrong with most of the sample is wrong with the rest.
 """
@@ -45,7 +45,7 @@ def _judge(name: str, rows: Sequence[Evidence], max_failure_share: float, seed: 
     ]
     gain = gain_of(pairs, seed=seed)
     compared = [row.is_answer_equal for row in rows if row.is_answer_equal is not None]
-    if gain is not None and not gain.is_positive:
+    if gain is not None and gain.is_slower:
         reason: str = Reason.SLOWER_THAN_COLD
     elif compared and compared.count(False) / len(compared) > max_failure_share:
         reason = Reason.STRATUM_FAILED

@@ -2,7 +2,3 @@
 
 Nothing here chooses an item, and nothing here calls one ready: that needs evidence, which ``validation/`` gathers.
 """
-
-from warmup_tasks.warming.shard import warm_shard
-
-__all__ = ["warm_shard"]

@@ -135,8 +135,7 @@ async def _load(work: Work, engine: Engine, spec: AdapterSpec) -> None:
 
 async def _prove(work: Work, engine: Engine, adapter: str) -> int | None:
     """Generate one token under the adapter and return the canary's cached tokens; listing alone proves nothing."""
-    answer = await attempt(lambda left_s: touch(engine, adapter, deadline_s=left_s), deadline_s=work.deadline_s)
-    return answer.cached_tokens
+    return (await touch(engine, adapter, deadline_s=work.deadline_s)).cached_tokens
 
 
 def _lost_state(work: Work, adapter: str, replica: str) -> bool:

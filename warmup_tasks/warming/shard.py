@@ -4,7 +4,7 @@ Receipts of a shard are published together when it has ended; a task that runs a
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -15,7 +15,7 @@ from warmup_tasks.items import KINDS, Arm, Outcome, PlanRow, Reason, Receipt
 from warmup_tasks.lake.records import Key, key_of, read_all, read_plan
 from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
-from warmup_tasks.planning.graph import DependencyGraph, chosen
+from warmup_tasks.planning.graph import DependencyGraph
 from warmup_tasks.planning.graph import Key as NodeKey
 from warmup_tasks.runs import Run
 from warmup_tasks.settings import FleetFile
@@ -68,13 +68,13 @@ async def warm_shard(
     return ref, _summary(receipts)
 
 
-def _fallen(plan: Sequence[PlanRow], earlier: Mapping[Key, Receipt], wave: int) -> Set[Key]:
+def _fallen(plan: Sequence[PlanRow], earlier: Mapping[Key, Receipt], wave: int) -> set[Key]:
     """Return the keys of what depends on something that did not come about in an earlier wave, as the graph says."""
-    carried_out = chosen(plan)
+    carried_out = [row for row in plan if row.is_chosen]
     lost = [
         NodeKey(*key_of(row)) for row in carried_out if row.wave < wave and not _came_about(earlier.get(key_of(row)))
     ]
-    return DependencyGraph(carried_out).dependants_to_skip(lost).keys()
+    return set(DependencyGraph(carried_out).dependants_to_skip(lost))
 
 
 def _came_about(receipt: Receipt | None) -> bool:
