@@ -1,10 +1,11 @@
 """Real Airflow runs of the nightly DAG, in this process, with fake steps: order, dry run, failures, params."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from tests.dags.nights import SITE_ENV, Night, Steps, shards_of_fleet
+from tests.dags.nights import DAGS, SITE_ENV, Night, Steps, shards_of_fleet
 from warmup_tasks.errors import ConfigurationError, ContractError, RetryLaterError
 from warmup_tasks.local.airflow_run import TaskEvent, _parse, _task_states
 from warmup_tasks.runs import Run
@@ -39,7 +40,7 @@ def rerun(run_id: str, *task_ids: str) -> dict[str, str]:
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
-    dag = _parse("nightly_warmup")
+    dag = _parse("nightly_warmup", DAGS)
     scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
     downstream = scheduled.partial_subset(list(task_ids), include_downstream=True, include_upstream=False)
     with create_session() as session:
@@ -195,3 +196,16 @@ def test_what_the_form_lets_through_the_first_task_refuses(night: Night, steps: 
     assert result.task_states["begin"] == "failed"
     assert "top_kk" in (result.error or "")
     assert steps.calls == []
+
+
+def test_a_dag_file_that_does_not_parse_is_named(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("from airflow.sdk import dag\nimport nothing_of_the_kind\n")
+    with pytest.raises(ConfigurationError, match=r"broken\.py: ModuleNotFoundError.*nothing_of_the_kind"):
+        _parse("nightly_warmup", tmp_path)
+
+
+@pytest.mark.parametrize("what", ["airflow_home", "dags_folder"])
+def test_one_process_serves_one_airflow(night: Night, tmp_path: Path, what: str) -> None:
+    with pytest.raises(ConfigurationError, match="already runs Airflow in"):
+        night(**{what: tmp_path})
+    assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,7 @@
 """One real Airflow run inside this process: no scheduler, no web server, a SQLite database of its own.
 
 Airflow parses, validates, serialises, maps, retries and records exactly as it does under a scheduler; only its executor
-is replaced by a loop in this process. Airflow reads its settings once, so one process serves one ``airflow_home``.
+is replaced by a loop in this process. Airflow reads its settings once, so one process serves one home and one folder.
 """
 
 import os
@@ -73,10 +73,10 @@ def run_dag(
 
     Raises:
         ConfigurationError: the DAG is absent or does not parse, a param is refused, or this process already runs
-            Airflow from another folder.
+            Airflow with another home or another DAGs folder.
     """
-    home = airflow_home.resolve()
-    log = _claim(home, dags_folder.resolve())
+    home, folder = airflow_home.resolve(), dags_folder.resolve()
+    log = _claim(home, folder)
     clock = _Clock()
     with _environment(env), _quiet(log) as aloud:
         import airflow.settings  # noqa: F401  # first, since it sets up logging and the database
@@ -84,7 +84,7 @@ def run_dag(
         clock.lap("import")
         _migrate(home)
         clock.lap("migrate")
-        dag = _parse(dag_id)
+        dag = _parse(dag_id, folder)
         if retry_pause is not None:
             for task in dag.tasks:
                 task.retry_delay, task.retry_exponential_backoff = retry_pause, 1.0
@@ -123,9 +123,11 @@ def airflow_variables(airflow_home: Path, dags_folder: Path) -> dict[str, str]:
 
 def _claim(home: Path, dags_folder: Path) -> IO[str]:
     """Point this process at ``home`` and return its log, which stays open, since Airflow's loggers hold on to it."""
-    configured = os.environ.get("AIRFLOW_HOME")
-    if "airflow.settings" in sys.modules and configured != str(home):
-        raise ConfigurationError(f"this process already runs Airflow from {configured}: use it, or a new process")
+    taken = tuple(os.environ.get(name) for name in ("AIRFLOW_HOME", "AIRFLOW__CORE__DAGS_FOLDER"))
+    if "airflow.settings" in sys.modules and taken != (str(home), str(dags_folder)):
+        raise ConfigurationError(
+            f"this process already runs Airflow in {taken[0]} with DAGs in {taken[1]}: use these, or a new process"
+        )
     (home / "logs").mkdir(parents=True, exist_ok=True)
     os.environ.update(airflow_variables(home, dags_folder))
     return _log(home / "logs" / "airflow.log")
@@ -182,20 +184,15 @@ def _migrate(home: Path) -> None:
     stamp.touch()
 
 
-def _parse(dag_id: str) -> Any:
+def _parse(dag_id: str, dags_folder: Path) -> Any:
     """Parse the DAGs folder and return the DAG; ``DAG.test`` writes it to the database itself."""
-    from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.dag_processing.dagbag import BundleDagBag
 
-    problems: dict[str, str] = {}
-    for bundle in DagBundlesManager().get_all_dag_bundles():
-        bundle.initialize()
-        bag = BundleDagBag(dag_folder=bundle.path, bundle_path=bundle.path, bundle_name=bundle.name)
-        problems |= bag.import_errors
-        if dag := bag.dags.get(dag_id):
-            return dag
-    found = "\n".join(f"{file}: {trace.strip().splitlines()[-1]}" for file, trace in problems.items())
-    raise ConfigurationError(f"no DAG {dag_id!r} in the DAGs folder{': ' + found if found else ''}")
+    bag = BundleDagBag(dag_folder=str(dags_folder), bundle_path=dags_folder, bundle_name="dags-folder")
+    if dag := bag.dags.get(dag_id):
+        return dag
+    found = "\n".join(f"{file}: {trace.strip().splitlines()[-1]}" for file, trace in bag.import_errors.items())
+    raise ConfigurationError(f"no DAG {dag_id!r} in {dags_folder}{': ' + found if found else ''}")
 
 
 def _run(dag: Any, conf: dict[str, Any], logical_date: datetime | None) -> Any:
