@@ -24,7 +24,7 @@ class BailianSource(Source):
 
     name = "qwen-bailian"
     hints: ClassVar[Mapping[str, str]] = {
-        "prompt": "the trace holds block hashes only; --tokens-per-block and --vocabulary-size derive token ids from them"
+        "prompt": "the trace holds block hashes only; --tokens-per-block and --vocabulary-size derive token ids"
     }
 
     def __init__(self, epoch: datetime = DEFAULT_EPOCH, block_tokens: int = BLOCK_TOKENS) -> None:

@@ -27,7 +27,7 @@ class CodingSessionsSource(Source):
 
     name = "coding-sessions"
     hints: ClassVar[Mapping[str, str]] = {
-        "prompt": "the log holds block hashes only; --tokens-per-block and --vocabulary-size derive token ids from them"
+        "prompt": "the log holds block hashes only; --tokens-per-block and --vocabulary-size derive token ids"
     }
 
     def __init__(self, epoch: datetime = DEFAULT_EPOCH) -> None:

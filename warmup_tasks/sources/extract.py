@@ -128,6 +128,7 @@ class _Reader:
         self.staging, self.default_model, self.max_line_bytes = staging, default_model, max_line_bytes
         self.options = options
         self.prompts_too_long = 0
+        self.of_file: Counter[str] = Counter()
         self.progress, self.total_bytes, self.finished_bytes = progress, total_bytes, 0
         self.not_a_request: Counter[str] = Counter()
 
@@ -137,13 +138,11 @@ class _Reader:
         lines = reading.lines(file.blocks(self._on_progress), self.max_line_bytes)
         if choice.source is not None:
             source = choice.source.for_file(file, self.options)
-            too_long_before = self.prompts_too_long
+            self.of_file.clear()
             for raw in source.records(lines):
                 self._take(source, file.name, raw)
                 records += 1
-            notes = source.notes()
-            if too_long := self.prompts_too_long - too_long_before:
-                notes.append(f"{too_long} derived prompts are longer than max_tokens: they count for timing only")
+            notes = source.notes() + _on_prompts(source, self.of_file)
         elif _is_data(file.name):
             for line in lines:
                 self.staging.add_fault(line.fault or Fault.NOT_RECOGNISED, choice.ground, file.name, line)
@@ -165,6 +164,8 @@ class _Reader:
             return
         if isinstance(mapped, Request):
             self._derive_prompt(mapped)
+            self.of_file["requests"] += 1
+            self.of_file["without prompt"] += mapped.prompt.body_json is None
             self.staging.add_request(mapped, self.default_model, source.name, file, line)
         elif isinstance(mapped, Feedback):
             self.staging.add_feedback(mapped, file, line)
@@ -179,6 +180,7 @@ class _Reader:
         prompt = rule.prompt(hashes, request.block_tokens, request.input_tokens, request.identity())
         if prompt is None:
             self.prompts_too_long += 1
+            self.of_file["too long"] += 1
         else:
             request.prompt = prompt
             request.request_type = "completion"
@@ -186,6 +188,17 @@ class _Reader:
     def _on_progress(self, bytes_of_file: int) -> None:
         if self.progress is not None:
             self.progress(self.finished_bytes + bytes_of_file, self.total_bytes)
+
+
+def _on_prompts(source: Source, of_file: Counter[str]) -> list[str]:
+    """Say how many requests of a file came without prompt, and what would bring it."""
+    notes, requests, too_long = [], of_file["requests"], of_file["too long"]
+    if too_long:
+        notes.append(f"{too_long} of {requests} requests: the derived prompt is longer than max_tokens; timing only")
+    if missing := of_file["without prompt"] - too_long:
+        hint = source.hints.get("prompt", "log the request body")
+        notes.append(f"{missing} of {requests} requests have no prompt and count for timing only: {hint}")
+    return notes
 
 
 def _is_data(name: str) -> bool:

@@ -22,7 +22,7 @@ class MooncakeSource(Source):
 
     name = "mooncake"
     hints: ClassVar[Mapping[str, str]] = {
-        "prompt": "the trace holds block hashes only; --tokens-per-block and --vocabulary-size derive token ids from them"
+        "prompt": "the trace holds block hashes only; --tokens-per-block and --vocabulary-size derive token ids"
     }
 
     def __init__(self, epoch: datetime = DEFAULT_EPOCH) -> None:
