@@ -8,6 +8,7 @@ from warmup_tasks.items import Arm, ItemKind, PlanRow, Reason, Receipt, TwinResu
 from warmup_tasks.lake.records import Key, Plan, key_of, read_all, read_plan
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
+from warmup_tasks.serving.marks import MarkAddress
 from warmup_tasks.settings import FleetFile, ReplicaSpec
 from warmup_tasks.validation.sample import draw
 
@@ -84,6 +85,11 @@ class Night:
 def is_held_out(row: PlanRow) -> bool:
     """Say whether a row was left cold on purpose; a row that was refused for another reason is not."""
     return row.arm is Arm.HOLDOUT and row.reason == Reason.HOLDOUT
+
+
+def address_of(row: PlanRow) -> MarkAddress:
+    """Return where the mark of a row lives."""
+    return MarkAddress(row.tenant, row.identity_digest, row.item_id, row.replica)
 
 
 def is_prefix(row: PlanRow) -> bool:

@@ -4,7 +4,6 @@ The last gate before ready. Items fail one by one, strata with all their items, 
 whose evidence does not keep its suite, publishes nothing new.
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,10 +32,10 @@ from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.serving.identities import IdentityBook
 from warmup_tasks.serving.marks import MarkAddress, MarkStore
 from warmup_tasks.serving.namespaces import Reach
-from warmup_tasks.serving.readiness import ReadinessRecord, ReadinessStore
 from warmup_tasks.settings import FleetFile
 from warmup_tasks.validation.lives import mark_end
-from warmup_tasks.validation.night import Night
+from warmup_tasks.validation.night import Night, address_of
+from warmup_tasks.validation.readiness import write_readiness
 from warmup_tasks.validation.sample import stratum_of
 from warmup_tasks.validation.store_probes import value_key
 from warmup_tasks.validation.strata import StratumResult, judge_strata
@@ -99,7 +98,7 @@ def publish(
     voided = store.void_many(_untrue(night, judged, store))
     IdentityBook(redis).remember(_identities(night))
     written = store.put_many(marks, moment)
-    readiness = _readiness(night, redis, moment)
+    readiness = write_readiness(night, redis, moment)
     quarantined = [row for row in judged.evidence if not row.is_ready]
     tables = {
         "marks": to_table(marks, Mark),
@@ -209,7 +208,7 @@ def _mark(night: Night, row: PlanRow, seen: Evidence, moment: datetime, end: dat
 def _untrue(night: Night, judged: Judgement, store: MarkStore) -> list[MarkAddress]:
     """Return the marks that may not stand: of items that failed, and of prefixes that may have been evicted."""
     rows = {key_of(row): row for row in night.planned}
-    failed = [_address(rows[seen.item_id, seen.replica]) for seen in judged.evidence if not seen.is_ready]
+    failed = [address_of(rows[seen.item_id, seen.replica]) for seen in judged.evidence if not seen.is_ready]
     confirmed = {(seen.item_id, seen.replica) for seen in judged.evidence if seen.is_ready}
     evicted = [
         MarkAddress.of(mark)
@@ -228,51 +227,10 @@ def _written_to(night: Night) -> set[str]:
     }
 
 
-def _address(row: PlanRow) -> MarkAddress:
-    return MarkAddress(row.tenant, row.identity_digest, row.item_id, row.replica)
-
-
 def _identities(night: Night) -> list[Any]:
     served = {(row.model, row.adapter) for row in night.planned if row.kind is not ItemKind.EMBEDDING}
     known = [(m, a) for m, a in sorted(served, key=str) if a is None or night.fleet.adapter(a) is not None]
     return [night.fleet.identity(model, adapter) for model, adapter in known]
-
-
-def _readiness(night: Night, redis: redis_client.Redis, moment: datetime) -> dict[str, dict[str, Any]]:
-    """Write one record a model and replica by the marks that stand now, and return replica → ready, planned."""
-    records, marks, epochs = ReadinessStore(redis), MarkStore(redis), EpochStore(redis)
-    summary: dict[str, dict[str, Any]] = {}
-    for replica in night.fleet.replicas:
-        rows = [row for row in night.planned if row.replica == replica.name]
-        if not rows:
-            continue
-        published = epochs.read(replica.name)
-        standing = [mark for mark in marks.get_many([_address(row) for row in rows]) if mark is not None]
-        standing = [mark for mark in standing if published is not None and mark.epoch == published.epoch]
-        share = len(standing) / len(rows)
-        is_ready = share >= night.run.policy.min_ready_share
-        summary[replica.name] = {"planned": len(rows), "ready": len(standing), "is_ready": is_ready}
-        if published is None or not standing:
-            records.void(replica.model, replica.name)
-            continue
-        needed = max(1, math.ceil(night.run.policy.min_ready_share * len(rows)))
-        ends = sorted((mark.expires_at for mark in standing), reverse=True)
-        record = ReadinessRecord(
-            model=replica.model,
-            replica=replica.name,
-            run_id=night.run.run_id,
-            as_of=night.run.as_of,
-            epoch=published.epoch,
-            identity_digest=night.fleet.identity(replica.model).digest(),
-            planned=len(rows),
-            ready=len(standing),
-            share=share,
-            is_ready=is_ready,
-            reason="" if is_ready else f"{len(standing)} of {len(rows)} planned items are ready",
-            expires_at=ends[min(needed, len(ends)) - 1],
-        )
-        records.put(record, moment)
-    return summary
 
 
 def _no_evidence(row: PlanRow) -> Evidence:

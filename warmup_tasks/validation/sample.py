@@ -29,8 +29,8 @@ def stratum_of(row: PlanRow) -> str:
 def draw(rows: Iterable[PlanRow], *, per_stratum: int, per_replica: int, seed: int) -> set[Key]:
     """Return the keys of the sampled KV prefixes.
 
-    First one prefix of each adapter on each replica, whatever the limits; then, stratum by stratum in turn, up to
-    ``per_stratum`` each, while the replica has fewer than ``per_replica``.
+    First one prefix of each adapter on each replica, whatever the limits; beside them, stratum by stratum in turn, up
+    to ``per_stratum`` each, while the replica has fewer than ``per_replica``.
 
     Args:
         rows: of a plan; only chosen KV prefixes of the warm arm are looked at.
@@ -58,7 +58,7 @@ def _of_replica(rows: Sequence[PlanRow], per_stratum: int, limit: int) -> set[Ke
     strata: dict[str, list[PlanRow]] = defaultdict(list)
     for row in rows:
         strata[stratum_of(row)].append(row)
-    counts = {name: sum(stratum_of(row) == name for row in chosen.values()) for name in strata}
+    counts = dict.fromkeys(strata, 0)
     waiting = {name: [row for row in members if key_of(row) not in chosen] for name, members in strata.items()}
     while len(chosen) < limit:
         open_strata = [name for name in sorted(waiting) if waiting[name] and counts[name] < per_stratum]

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from tests.support.small_night import AS_OF, MODEL, SmallNight, key, now
+from tests.support.small_night import AS_OF, MODEL, SmallNight, key, now, write_adapter
 from warmup_tasks.engines.base import GenerationRequest
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.engines.double.process import DoubleProcess, start_double
@@ -16,6 +17,7 @@ from warmup_tasks.items import EvidenceKind, GainBasis, PromptBody, Reason, Resi
 from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.serving.marks import MarkAddress, MarkStore
 from warmup_tasks.serving.readiness import is_ready
+from warmup_tasks.settings import AdapterSpec
 from warmup_tasks.validation.probes import run_probes
 
 Start = Callable[..., DoubleProcess]
@@ -381,3 +383,86 @@ def test_a_replica_that_is_gone_leaves_the_other_ones_alone(
 
     assert mark_of(night, here) is not None
     assert night.quarantine() == {key(there): Reason.ENGINE_UNAVAILABLE}
+
+
+class TestAdapters:
+    @pytest.fixture
+    def adapted(self, double: DoubleProcess, tmp_path: Path, redis_client: redis.Redis) -> SmallNight:
+        folder = write_adapter(tmp_path / "support-v1")
+        spec = AdapterSpec(name="support", version="1", path=str(folder), base_model=MODEL)
+        night = SmallNight(tmp_path, redis_client, {"a": double}, adapters=[spec], policy={"twins_per_stratum": 1})
+        night.control("a", "/double/restart")
+        row = night.adapter("a", "support")
+        night.prefix("a", night.tokens(1, 10), order=1, adapter="support", depends_on=[row.item_id])
+        night.prefix("a", night.tokens(1, 10), order=2)
+        return night
+
+    def test_an_adapter_and_its_prefixes_become_ready(self, adapted: SmallNight) -> None:
+        summary = adapted.whole()
+
+        adapter = adapted.evidence()[key(adapted.rows[0])]
+        prefix = adapted.evidence()[key(adapted.rows[1])]
+        assert summary["ready"] == 3
+        assert (adapter.residency, adapter.evidence_kind) == (Residency.HIT, EvidenceKind.ADAPTER_LISTING)
+        assert (prefix.is_sampled, prefix.is_answer_equal) == (True, True), "each adapter is in the sample"
+
+    def test_an_adapter_that_is_gone_at_the_probe_takes_its_prefixes_with_it(self, adapted: SmallNight) -> None:
+        adapted.publish_plan()
+        adapted.publish_epochs()
+        adapted.twins()
+        adapted.warm()
+        adapted.control_text("a", "/v1/unload_lora_adapter", lora_name="support")
+        adapted.probe()
+
+        adapted.publish()
+
+        assert adapted.quarantine() == {
+            key(adapted.rows[0]): Reason.RESIDENCY_MISS,
+            key(adapted.rows[1]): Reason.ENGINE_REFUSED,
+        }
+
+    def test_an_adapter_that_failed_to_load_is_no_failure_of_the_run(self, adapted: SmallNight) -> None:
+        adapted.control("a", "/double/faults", runtime_adapters_off=True)
+
+        summary = adapted.whole()
+
+        adapted.control("a", "/double/faults", "DELETE")
+        assert summary["is_published"]
+        assert adapted.quarantine() == {
+            key(adapted.rows[0]): Reason.ADAPTER_UPDATES_OFF,
+            key(adapted.rows[1]): Reason.DEPENDENCY_FAILED,
+        }
+        assert mark_of(adapted, adapted.rows[2]) is not None
+
+
+def test_live_traffic_shortens_a_marks_life(double: DoubleProcess, tmp_path: Path, redis_client: redis.Redis) -> None:
+    night = SmallNight(tmp_path, redis_client, {"a": double})
+    night.control("a", "/double/restart")
+    row = night.prefix("a", night.tokens(1, 10), order=1)
+    night.publish_plan()
+    night.publish_epochs()
+    night.twins()
+    night.warm()
+
+    async def beside_live_traffic() -> None:
+        async with open_engine(night.fleet.replica("a")) as engine:
+
+            async def live() -> None:
+                for seed in count(100):
+                    body = PromptBody(token_ids=night.tokens(seed, 10))
+                    await engine.generate(GenerationRequest(body, MODEL), deadline_s=10)
+
+            lane = asyncio.create_task(live())
+            await run_probes(
+                night.lake, night.run, "large", night.fleet, open_engine=open_engine, redis=night.redis, now=now
+            )
+            lane.cancel()
+            await asyncio.gather(lane, return_exceptions=True)
+
+    asyncio.run(beside_live_traffic())
+    night.publish()
+
+    half_turnover_s = night.lake.meta(f"evidence/{night.run.run_id}.large")["half_turnover_s"]["a"]
+    mark = mark_of(night, row)
+    assert 0 < half_turnover_s < night.run.policy.mark_life_s
+    assert (mark.expires_at - mark.marked_at).total_seconds() == pytest.approx(half_turnover_s, abs=0.001)
