@@ -5,7 +5,8 @@
 -- looks like the same hours of earlier days; without a whole day of history, like the lookback's rate.
 -- back_*: the same two forecasts made backtest_s before as_of, and what then came; they decide between the two.
 --
--- Inputs:  requests_window (window.sql); $as_of; $span_s (history there is), $horizon_s, $backtest_s, $window_s,
+-- Inputs:  requests_window (window.sql); $as_of; $span_s (history that a rate is taken over), $observed_s
+--          (history there is), $horizon_s, $backtest_s, $window_s,
 --          $tau_fast_s, $tau_slow_s (seconds).
 -- Grain:   tenant × model × adapter × cache_salt × request_type × prompt_sha256 × body_sha256 × is_truncated.
 -- A pure SELECT: running it again changes nothing.
@@ -13,7 +14,7 @@ WITH vantage AS (
     SELECT * FROM (VALUES
         ('plan', CAST($as_of AS TIMESTAMPTZ), CAST($span_s AS DOUBLE), CAST($horizon_s AS DOUBLE)),
         ('back', CAST($as_of AS TIMESTAMPTZ) - to_microseconds(CAST($backtest_s * 1000000 AS BIGINT)),
-            CAST($span_s AS DOUBLE) - $backtest_s, CAST($backtest_s AS DOUBLE))
+            CAST($observed_s AS DOUBLE) - $backtest_s, CAST($backtest_s AS DOUBLE))
     ) AS v (name, seen_from, span_s, horizon_s)
 ),
 aged AS (

@@ -29,6 +29,7 @@ from warmup_tasks.settings import FleetFile
 
 Row = dict[str, Any]
 _BACKTEST_SHARE = 0.25
+_LEAST_HISTORY_S = 60.0
 _STABLE_PART = (None, Reason.VOLATILE_HEAD, Reason.STALE_DATE)
 
 
@@ -132,7 +133,8 @@ def _forecast_parameters(run: Run, window: Window) -> Row:
         "as_of": run.as_of,
         "span_s": window.span_s,
         "horizon_s": horizon_s,
-        "backtest_s": min(horizon_s, window.span_s * _BACKTEST_SHARE),
+        "observed_s": max(_LEAST_HISTORY_S, window.observed_s),
+        "backtest_s": min(horizon_s, max(_LEAST_HISTORY_S, window.observed_s) * _BACKTEST_SHARE),
         "window_s": WINDOW_S,
         "tau_fast_s": run.parameters.heat_tau_fast_s,
         "tau_slow_s": run.parameters.heat_tau_slow_s,

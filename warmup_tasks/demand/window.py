@@ -27,14 +27,15 @@ class Window:
     requests: pa.Table
     not_served: dict[str, int]
     span_s: float
+    observed_s: float
 
 
 def read_window(lake: Lake, run: Run, fleet: FleetFile) -> Window:
     """Return the lookback's requests, filtered as the run's request asks.
 
     A model name that the log uses for an adapter (the engine serves adapters under their own names) becomes the
-    adapter on its base model. ``span_s`` is how much history there is: from the first request on, but never so little
-    that a forecast multiplies what it saw.
+    adapter on its base model. ``observed_s`` is how much history there is, from the first request on; ``span_s``, over
+    which rates are taken, is never so little that a forecast multiplies what it saw.
     """
     since = run.as_of - timedelta(seconds=run.policy.lookback_s)
     source = _days(lake, "requests", since, run.as_of) or REQUESTS.empty_table()
@@ -44,7 +45,9 @@ def read_window(lake: Lake, run: Run, fleet: FleetFile) -> Window:
     filters = {"tenants": run.request.tenants, "models": run.request.models}
     inputs = {"requests": source, "served": pa.Table.from_pylist(served, schema=_SERVED)}
     requests = lake.query(sql("demand/window"), inputs, bounds | filters)
-    return Window(requests, not_served, _span_s(requests, run))
+    observed_s = (run.as_of - requests["time"][0].as_py()).total_seconds() if requests.num_rows else 0.0
+    least = min(run.policy.lookback_s, run.policy.horizon_s)
+    return Window(requests, not_served, max(float(least), observed_s), observed_s)
 
 
 def read_feedback(lake: Lake, run: Run) -> list[dict[str, Any]]:
@@ -78,11 +81,3 @@ def _served(logged: list[dict[str, Any]], fleet: FleetFile) -> tuple[list[dict[s
             keys = {name: row[name] for name in ("logged_model", "logged_adapter")}
             served.append({**keys, "model": model, "adapter": adapter})
     return served, not_served
-
-
-def _span_s(requests: pa.Table, run: Run) -> float:
-    least = min(run.policy.lookback_s, run.policy.horizon_s)
-    if not requests.num_rows:
-        return float(least)
-    observed = (run.as_of - requests["time"][0].as_py()).total_seconds()
-    return float(min(run.policy.lookback_s, max(least, observed)))

@@ -88,7 +88,14 @@ def _sequences(lake: Lake, rows: list[dict[str, Any]], **parameters: float) -> l
         "is_truncated": pa.bool_(), "body_json": pa.string(), "session_id": pa.string(), "status": pa.int32(),
         "time": pa.timestamp("us", tz="UTC"), "latency_ms": pa.float64(), "input_tokens": pa.int64(),
     }  # fmt: skip
-    defaults = {"span_s": 2 * DAY, "horizon_s": DAY, "backtest_s": DAY / 2, "window_s": 5, "tau_fast_s": 30.0}
+    defaults = {
+        "span_s": 2 * DAY,
+        "observed_s": 2 * DAY,
+        "horizon_s": DAY,
+        "backtest_s": DAY / 2,
+        "window_s": 5,
+        "tau_fast_s": 30.0,
+    }
     table = pa.Table.from_pylist([{"model": "m"} | row for row in rows], schema=pa.schema(columns.items()))
     bound = defaults | {"as_of": AS_OF, "tau_slow_s": 21_600.0} | parameters
     result: list[dict[str, Any]] = lake.query(sql("demand/sequences"), {"requests_window": table}, bound).to_pylist()
