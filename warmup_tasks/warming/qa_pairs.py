@@ -1,13 +1,14 @@
-"""Warming frequent QA pairs: the intent's canonical question with its answer, corrected or generated (spec 1.2)."""
+"""Warming frequent QA pairs: an intent's canonical question with its answer, corrected or generated (spec 1.2)."""
 
 from collections.abc import Sequence
 
 from warmup_tasks.demand.prompts import embedding_text
 from warmup_tasks.errors import ContractError, RejectItemError, RetryLaterError
-from warmup_tasks.items import Outcome, PlanRow, PromptBody, Reason
+from warmup_tasks.identity import response_key
+from warmup_tasks.items import Outcome, Payload, PlanRow, PromptBody, Reason
 from warmup_tasks.lake.records import Key
 from warmup_tasks.serving.store import ValueStore
-from warmup_tasks.serving.values import QaValue
+from warmup_tasks.serving.values import QaValue, ResponseValue
 from warmup_tasks.warming.answers import computed_tokens, full_answer
 from warmup_tasks.warming.work import Attempt, Work, in_order
 
@@ -27,11 +28,21 @@ async def warm_qa_pairs(work: Work, rows: Sequence[PlanRow]) -> dict[Key, Attemp
     return await in_order(rows, work.run.parameters.concurrency, one)
 
 
+def _answered(work: Work, row: PlanRow, payload: Payload) -> str | None:
+    """Return the default response that this very run stored for the same prompt: the same answer, already paid for."""
+    key = response_key(row.tenant, row.identity_digest, payload.prompt_sha256)
+    try:
+        value = ValueStore(work.redis).get(key)
+    except ContractError:
+        return None
+    return value.text if isinstance(value, ResponseValue) and value.created_at >= work.began_at else None
+
+
 async def _warm(work: Work, row: PlanRow) -> Attempt:
     started_at, payload = work.now(), work.plan.payload(row)
     if payload.intent_hash is None:
         raise ContractError(f"plan of {row.run_id}: QA pair {row.item_id} names no intent")
-    text = payload.answer_text
+    text = payload.answer_text or _answered(work, row, payload)
     prompt_tokens: int | None = 0
     computed: int | None = 0
     ttft_ms: float | None = None

@@ -54,13 +54,19 @@ class Work:
     redis: redis.Redis
     open_engine: OpenEngine
     now: Callable[[], datetime]
-    _open: dict[str, Engine] = field(default_factory=dict)
-    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _started_at: datetime = field(init=False)
+    _open: dict[str, Engine] = field(init=False, default_factory=dict)
+    _stack: AsyncExitStack = field(init=False, default_factory=AsyncExitStack)
 
     @property
     def deadline_s(self) -> float:
         """The time for one item, repetitions included."""
         return self.run.policy.request_deadline_s
+
+    @property
+    def began_at(self) -> datetime:
+        """When the run's first item was begun, as far as receipts tell; else when this shard was."""
+        return min((receipt.started_at for receipt in self.earlier.values()), default=self._started_at)
 
     async def engine(self, replica: str) -> Engine:
         """Return the engine of a replica, opened once."""
@@ -83,6 +89,7 @@ class Work:
         return Attempt(outcome, started_at, self.now(), reason, epoch)
 
     async def __aenter__(self) -> Self:
+        self._started_at = self.now()
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -362,6 +362,17 @@ class TestStoredValues:
         assert isinstance(value, QaValue)
         assert (value.question, value.answer) == ("Where is the office?", "In Bern, since May.")
 
+    def test_a_pair_takes_the_answer_that_the_run_already_paid_for(self, night: SmallNight) -> None:
+        response = night.stored(ItemKind.RESPONSE, "Where is the office?")
+        pair = night.stored(ItemKind.QA_PAIR, "Where is the office?")
+        night.publish_plan()
+
+        night.warm()
+
+        found = night.receipts()
+        assert (found[key(response)].computed_tokens or 0) > 0
+        assert (found[key(pair)].outcome, found[key(pair)].ttft_ms) == (Outcome.WARMED, None)
+
     def test_a_response_of_an_adapter_asks_where_the_adapter_is(self, night: SmallNight) -> None:
         adapter = night.adapter("a", "support")
         row = night.stored(ItemKind.RESPONSE, "Hello?", adapter="support", depends_on=[adapter.item_id])
