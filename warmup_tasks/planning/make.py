@@ -35,7 +35,7 @@ def make_plan(
 
     Returns:
         The reference, and a small summary: ``shards`` (profile → wave → shard ids), ``counts`` by kind, ``reasons``,
-        ``arms``, ``cost`` per replica, ``capacity`` per replica, and what demand did not serve.
+        ``arms``, ``cost`` per replica, ``capacity`` per replica, and what demand left out.
 
     Raises:
         ConfigurationError: no replica is left, or one has a profile that the profiles file does not know.
@@ -136,6 +136,7 @@ def _summary(plan: PlanDraft, rows: list[PlanRow], facts: Row) -> Row:
         "reasons": _nested(reasons),
         "cost": cost,
         "capacity": plan.facts.get("capacity", {}),
+        "nodes_dropped": facts["nodes_dropped"],
         "requests": facts["requests"],
         "not_served": facts["not_served"],
         "without_content": facts["without_content"],

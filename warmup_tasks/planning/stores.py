@@ -123,7 +123,9 @@ class StorePlanner:
             }
             draft.depends_on += sorted(loaded)
             draft.reason = "" if loaded else Reason.DEPENDENCY_FAILED
-        if self._plan.arm(draft.subtree_root) is Arm.HOLDOUT:
+        if is_generated and draft.prompt_tokens + self._plan.run.policy.response_tokens > state.max_model_len:
+            draft.reason = Reason.TOO_LONG
+        elif self._plan.arm(draft.subtree_root) is Arm.HOLDOUT:
             draft.reason = Reason.HOLDOUT
         self._plan.drafts.append(draft)
 

@@ -151,7 +151,13 @@ class Demand:
             count["requests"] += row["uses"]
         schemas = {name: getattr(tables, name.upper()) for name in self.rows}
         published = {name: pa.Table.from_pylist(rows, schema=schemas[name]) for name, rows in self.rows.items()}
-        facts = {"requests": 9, "not_served": {"other": 2}, "without_content": 0, "without_replica": 0}
+        facts = {
+            "requests": 9,
+            "not_served": {"other": 2},
+            "without_content": 0,
+            "without_replica": 0,
+            "nodes_dropped": {},
+        }
         lake.publish("demand", run.run_id, published, facts | {"refused": counts})
 
 

@@ -255,6 +255,15 @@ def test_responses_need_answers_that_succeeded_and_tenants_never_share(demand: A
     assert len([r for r in rows if r.kind is ItemKind.EMBEDDING]) == 3
 
 
+def test_an_answer_needs_room_for_its_own_tokens(demand: Any, plan: Plan, run: Run) -> None:
+    room = 4096 - run.policy.response_tokens
+    demand.prompt("fits", prompt_tokens=room)
+    demand.prompt("too long", prompt_tokens=room + 1)
+    rows, _ = plan(demand)
+    reasons = {r.prompt_tokens: r.reason for r in rows if r.kind is ItemKind.RESPONSE}
+    assert reasons == {room: "", room + 1: Reason.TOO_LONG}
+
+
 @pytest.mark.parametrize("prompts", [0, 1, 300])
 def test_the_number_of_shards_does_not_depend_on_the_number_of_items(demand: Any, plan: Plan, prompts: int) -> None:
     for number in range(prompts):
