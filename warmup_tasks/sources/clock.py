@@ -39,8 +39,8 @@ def since(epoch: datetime, record: Mapping[str, Any], name: str, per_s: int) -> 
     return start + timedelta(microseconds=round(value * (10**6 / per_s)))
 
 
-class YearlessClock:
-    """Reads ``MM-DD HH:MM:SS`` as UTC, given in which years it can lie."""
+class LocalClock:
+    """Reads times that leave out the zone, and perhaps the year, as UTC, given the zone and in which years they lie."""
 
     def __init__(self, zone: str, not_before: datetime | None, not_after: datetime | None) -> None:
         """Set the clock.
@@ -60,8 +60,20 @@ class YearlessClock:
         self._not_before = not_before
         self._not_after = None if not_after is None else not_after + timedelta(days=1)
 
-    def read(self, stamp: str) -> datetime:
-        """Return the moment in UTC; raises ``BadRecordError`` where the stamp is none or nothing tells the year."""
+    def read(self, text: str, name: str) -> datetime:
+        """Return a whole time in UTC; one with a zone of its own keeps that.
+
+        Raises:
+            BadRecordError: it is no time; ``name`` says of what.
+        """
+        try:
+            moment = datetime.fromisoformat(text.replace(",", "."))
+        except ValueError:
+            return fields.parse_time(text, name)
+        return fields.parse_time((moment if moment.tzinfo else moment.replace(tzinfo=self._zone)).isoformat(), name)
+
+    def read_yearless(self, stamp: str) -> datetime:
+        """Return ``MM-DD HH:MM:SS`` in UTC; raises ``BadRecordError`` where it is none or nothing tells the year."""
         anchor = self._not_before or self._not_after
         if anchor is None:
             raise BadRecordError(Fault.NO_TIME, "the time stamp has no year, and neither file nor epoch tells it")
