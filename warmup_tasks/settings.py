@@ -165,6 +165,17 @@ class FleetFile(Strict):
             return logged
         return names[0] if logged in (None, "", "default") and len(names) == 1 else None
 
+    def served(self, logged_model: str | None, logged_adapter: str | None) -> tuple[str, str | None] | None:
+        """Return (model, adapter) under the fleet's names for what a log names, or None where the fleet serves no such.
+
+        Engines serve adapters under their own names, so a log may give an adapter's name as the model.
+        """
+        named = self.adapter(logged_model or "") if logged_adapter is None else None
+        if named is not None:
+            return named.base_model, named.name
+        model = self.served_model(logged_model)
+        return None if model is None else (model, logged_adapter)
+
     def adapter(self, name: str) -> AdapterSpec | None:
         """Return the adapter of that name, or None: a log may name adapters that the registry no longer has."""
         return next((adapter for adapter in self.adapters if adapter.name == name), None)

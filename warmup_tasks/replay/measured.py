@@ -99,15 +99,15 @@ def _replicas(run: Run, fleet: FleetFile, profile: str) -> list[ReplicaSpec]:
 def _deal(
     logged: Sequence[Logged], replicas: Sequence[ReplicaSpec], run: Run, fleet: FleetFile
 ) -> dict[str, list[Logged]]:
-    """Return replica name → its requests in their order; ``model`` is the served name from here on."""
+    """Return replica name → its requests in their order; model and adapter under the fleet's names from here on."""
     dealt: dict[str, list[Logged]] = defaultdict(list)
     for row in logged:
-        model = fleet.served_model(row["model"])
+        model, adapter = fleet.served(row["model"], row["adapter"]) or (None, None)
         serving = [replica for replica in replicas if replica.model == model]
         if not serving or not _is_asked_for(row["tenant"], model, run):
             continue
         place = int(digest({"session": row["session_id"] or row["request_id"]})[:8], 16) % len(serving)
-        dealt[serving[place].name].append({**row, "model": model})
+        dealt[serving[place].name].append({**row, "model": model, "adapter": adapter})
     return dealt
 
 
@@ -169,7 +169,8 @@ def _request(row: Logged, fleet: FleetFile, world: str | None) -> GenerationRequ
     model, adapter = row["model"], row["adapter"]
     if adapter is not None and fleet.adapter(adapter) is None:
         raise RejectItemError(Reason.ADAPTER_UNKNOWN, f"adapter {adapter!r} is not in the fleet")
-    salt = fleet.live_salt(row["tenant"], row["cache_salt"], fleet.identity(model, adapter).digest())
+    identity = fleet.identity(model, adapter)
+    salt = fleet.live_salt(row["tenant"], row["cache_salt"], identity.digest()) or row["cache_salt"]
     if world is not None:
         salt = digest({"world": world, "live_salt": salt})
     body = PromptBody.model_validate_json(row["body_json"])

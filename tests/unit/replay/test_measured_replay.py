@@ -145,6 +145,18 @@ def test_refusals_are_rows_with_their_reason(night: SmallNight, tmp_path: Path) 
     assert summary["errors"] == {Reason.ENGINE_REFUSED: 1, Reason.ADAPTER_UNKNOWN: 1}
 
 
+def test_an_adapter_that_the_log_calls_a_model_is_asked_for_by_its_name(night: SmallNight, tmp_path: Path) -> None:
+    spec = AdapterSpec(name="known", version="1", path=str(write_adapter(tmp_path / "known")), base_model=MODEL)
+    night.fleet = night.fleet.model_copy(update={"adapters": [spec], "replicas": night.fleet.replicas[:1]})
+    night.control_text("a", "/v1/load_lora_adapter", lora_name="known", lora_path=spec.path)
+    log(night, request(1, AS_OF, model="known"), request(2, AS_OF, model=MODEL, adapter="known"))
+
+    rows, _ = run(night, "warm")
+
+    assert [row.error for row in rows] == [None, None]
+    assert [(row.hit_blocks or 0) > 0 for row in rows] == [False, True], "one adapter, one prefix"
+
+
 def test_tenants_salts_are_kept_apart_in_either_arm(night: SmallNight) -> None:
     tenants = [TenantSpec(name=name, salt_mode=SaltMode.DERIVED) for name in ("acme", "beta")]
     night.fleet = night.fleet.model_copy(update={"tenants": tenants, "replicas": night.fleet.replicas[:1]})
