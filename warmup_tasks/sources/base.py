@@ -16,6 +16,7 @@ import numpy.typing as npt
 from warmup_tasks.identity import digest
 from warmup_tasks.items import Feedback
 from warmup_tasks.sources import reading
+from warmup_tasks.sources.containers import Container
 from warmup_tasks.sources.options import ReadOptions
 from warmup_tasks.sources.prompts import NO_CONTENT, Prompt
 
@@ -31,11 +32,18 @@ class Recognition(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The beginning of a file: its name, its first lines, and the JSON objects among them."""
+    """The beginning of a file: its name, its first lines, and the JSON objects among them.
+
+    ``container`` is how its records lie in it, ``inner`` the first ones where they do not lie on lines, ``head`` its
+    first bytes.
+    """
 
     name: str
     lines: list[reading.Line]
     records: list[dict[str, Any]]
+    container: Container = Container.LINES
+    inner: Sequence[dict[str, Any]] = ()
+    head: bytes = b""
 
     def vote(self, is_own: Any, ground: str, weight: float = 1.0) -> Recognition:
         """Return the share of sampled lines for which ``is_own(record)`` holds, times ``weight``, with the ground."""

@@ -6,7 +6,7 @@ that names field and type. Nothing here knows a format.
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
@@ -151,6 +151,15 @@ def time(record: Mapping[str, Any], *paths: Path) -> datetime:
             Fault.NO_TIME, "looked for " + ", ".join(p if isinstance(p, str) else ".".join(p) for p in paths)
         )
     return parse_time(value, name)
+
+
+def elapsed_ms(start: datetime, record: Mapping[str, Any], *paths: Path) -> float | None:
+    """Return the milliseconds from ``start`` to a time; None where it is absent, or earlier by a clock that was set."""
+    name, value = find(record, paths)
+    if value is None or value == "":
+        return None
+    milliseconds = (parse_time(value, name) - start) / timedelta(milliseconds=1)
+    return milliseconds if milliseconds >= 0 else None
 
 
 def parse_time(value: Any, name: str) -> datetime:

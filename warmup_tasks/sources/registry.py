@@ -8,7 +8,7 @@ from typing import NamedTuple
 import orjson
 
 from warmup_tasks.errors import ConfigurationError
-from warmup_tasks.sources import reading
+from warmup_tasks.sources import containers, reading
 from warmup_tasks.sources.agent_text import AgentTextSource
 from warmup_tasks.sources.azure_llm import AzureLLMSource
 from warmup_tasks.sources.bailian import BailianSource
@@ -17,6 +17,7 @@ from warmup_tasks.sources.coding_sessions import CodingSessionsSource
 from warmup_tasks.sources.mooncake import MooncakeSource
 from warmup_tasks.sources.normalised import NormalisedSource
 from warmup_tasks.sources.openai import OpenAISource
+from warmup_tasks.sources.vllm_log import VLLMLogSource
 
 SOURCES: tuple[Source, ...] = (
     NormalisedSource(),
@@ -26,6 +27,7 @@ SOURCES: tuple[Source, ...] = (
     BailianSource(),
     CodingSessionsSource(),
     AzureLLMSource(),
+    VLLMLogSource(),
 )
 AUTO = "auto"
 _ENOUGH = 0.3  # of a sample's lines; a few bad or foreign lines must not hide a format
@@ -62,8 +64,9 @@ def choose(file: reading.LogFile, log_format: str) -> Choice:
 
 def look_at(file: reading.LogFile) -> Sample:
     """Return the beginning of a file."""
-    lines = reading.sample(file)
-    return Sample(file.name, lines, [record for line in lines if (record := _object(line)) is not None])
+    lines, head = reading.sample(file), containers.head(file)
+    records = [record for line in lines if (record := _object(line)) is not None]
+    return Sample(file.name, lines, records, *containers.first_records(file, head), head)
 
 
 def _object(line: reading.Line) -> dict[str, object] | None:
