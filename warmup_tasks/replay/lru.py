@@ -6,10 +6,10 @@ touched, and those that are missing inserted. What a request touches first grows
 - ``LEADING_FIRST``: in prompt order, the order in which a simulator reads a trace;
 - ``TRAILING_FIRST``: from the end of the prompt, as engines free a request's blocks, so that parents outlive leaves.
 
-All capacities in one pass: an LRU cache of c blocks holds the c most recently touched blocks, whatever c is, so a block is
-resident exactly when its stack distance (distinct blocks touched since its last touch, itself included) is at most c.
-A leading block hits when it and all before it are resident: when the *largest* distance so far is at most c. Only the
-state at arrival counts, so the order of touches within a request changes later distances, not this argument.
+All capacities in one pass: an LRU cache of c blocks holds the c most recently touched blocks, whatever c is, so a block
+is resident exactly when its stack distance (distinct blocks touched since its last touch, itself included) is at most
+c. A leading block hits when it and all before it are resident: when the *largest* distance so far is at most c. Only
+the state at arrival counts, so the order of touches within a request changes later distances, not this argument.
 """
 
 from collections.abc import Sequence

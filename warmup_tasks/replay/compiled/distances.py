@@ -84,4 +84,4 @@ def _distance(position: int, words: npt.NDArray[np.uint64], tree: Ids, alive: in
     while node > 0:
         before += tree[node]
         node -= node & -node
-    return alive - before
+    return int(alive - before)
