@@ -8,20 +8,26 @@ from typing import NamedTuple
 import orjson
 
 from warmup_tasks.errors import ConfigurationError
-from warmup_tasks.sources import containers, reading
+from warmup_tasks.sources import containers, postgres, reading
 from warmup_tasks.sources.agent_text import AgentTextSource
 from warmup_tasks.sources.azure_llm import AzureLLMSource
 from warmup_tasks.sources.bailian import BailianSource
 from warmup_tasks.sources.base import Sample, Source
 from warmup_tasks.sources.coding_sessions import CodingSessionsSource
+from warmup_tasks.sources.langfuse import LangfuseSource
+from warmup_tasks.sources.litellm import LiteLLMSource
 from warmup_tasks.sources.mooncake import MooncakeSource
 from warmup_tasks.sources.normalised import NormalisedSource
 from warmup_tasks.sources.openai import OpenAISource
+from warmup_tasks.sources.otel import OTelSource
 from warmup_tasks.sources.vllm_log import VLLMLogSource
 
 SOURCES: tuple[Source, ...] = (
     NormalisedSource(),
     AgentTextSource(),
+    OTelSource(),
+    LangfuseSource(),
+    LiteLLMSource(),
     OpenAISource(),
     MooncakeSource(),
     BailianSource(),
@@ -30,6 +36,7 @@ SOURCES: tuple[Source, ...] = (
     VLLMLogSource(),
 )
 AUTO = "auto"
+postgres.register()
 _ENOUGH = 0.3  # of a sample's lines; a few bad or foreign lines must not hide a format
 
 
