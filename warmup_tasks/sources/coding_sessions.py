@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from warmup_tasks.sources import clock, fields, reading
 from warmup_tasks.sources.base import Mapped, NotARequest, Recognition, Request, Sample, Source
+from warmup_tasks.sources.documents import Numbering
 from warmup_tasks.sources.faults import BadRecordError, Fault
 from warmup_tasks.sources.options import DEFAULT_EPOCH, ReadOptions
 
@@ -46,13 +47,10 @@ class CodingSessionsSource(Source):
 
     def records(self, lines: Iterator[reading.Line]) -> Iterator[reading.Raw]:
         """Yield one record for each row of each session, and for each request within a subagent's row."""
+        numbers = Numbering()
         for raw in reading.json_records(lines):
-            if raw.line.fault is not None or not isinstance(raw.value.get("requests"), list):
-                yield raw
-                continue
-            session = {name: raw.value.get(name) for name in ("id", "block_size", "hash_id_scope")}
-            for place, row in enumerate(raw.value["requests"]):
-                yield from _rows(raw.line, session, f"{place}", row)
+            for line, value in _session_rows(raw):
+                yield reading.Raw(line._replace(number=numbers.next(line.number)), value)
 
     def read_record(self, record: Mapping[str, Any]) -> Mapped:
         """Return the request; a subagent's row is none, its requests follow."""
@@ -79,6 +77,15 @@ class CodingSessionsSource(Source):
             ttft_ms=fields.number(record, "ttft", scale=1000),
             latency_ms=fields.number(record, "api_time", scale=1000),
         )
+
+
+def _session_rows(raw: reading.Raw) -> Iterator[reading.Raw]:
+    if raw.line.fault is not None or not isinstance(raw.value.get("requests"), list):
+        yield raw
+        return
+    session = {name: raw.value.get(name) for name in ("id", "block_size", "hash_id_scope")}
+    for place, row in enumerate(raw.value["requests"]):
+        yield from _rows(raw.line, session, f"{place}", row)
 
 
 def _rows(line: reading.Line, session: dict[str, Any], place: str, row: Any) -> Iterator[reading.Raw]:

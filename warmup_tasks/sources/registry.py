@@ -14,6 +14,9 @@ from warmup_tasks.sources.azure_llm import AzureLLMSource
 from warmup_tasks.sources.bailian import BailianSource
 from warmup_tasks.sources.base import Sample, Source
 from warmup_tasks.sources.coding_sessions import CodingSessionsSource
+from warmup_tasks.sources.envoy import EnvoySource
+from warmup_tasks.sources.helicone import HeliconeSource
+from warmup_tasks.sources.kong import KongSource
 from warmup_tasks.sources.langfuse import LangfuseSource
 from warmup_tasks.sources.litellm import LiteLLMSource
 from warmup_tasks.sources.mooncake import MooncakeSource
@@ -28,6 +31,9 @@ SOURCES: tuple[Source, ...] = (
     OTelSource(),
     LangfuseSource(),
     LiteLLMSource(),
+    KongSource(),
+    EnvoySource(),
+    HeliconeSource(),
     OpenAISource(),
     MooncakeSource(),
     BailianSource(),

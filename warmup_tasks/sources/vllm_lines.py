@@ -158,8 +158,8 @@ def is_whole(rest: str) -> bool:
 
 
 def adapter(rest: str) -> str | None:
-    """Return the adapter that a request line names."""
-    found = _ADAPTER.search(rest)
+    """Return the adapter that a request line names at its end; a prompt may hold the same words."""
+    found = _ADAPTER.match(rest, max(0, rest.rfind("lora_request: ")))
     return text(found["name"]) if found else None
 
 
