@@ -205,6 +205,7 @@ def invalidate(
 @app.command()
 def agent(
     port: Annotated[int, typer.Option(help="Port of the readiness endpoint.")] = 9400,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 in a container.")] = "127.0.0.1",
     poll_s: Annotated[float, typer.Option(help="Pause between two looks at a replica, in s.")] = 2.0,
 ) -> None:
     """Publish the replicas' epochs and answer readiness probes, until stopped."""
@@ -212,7 +213,7 @@ def agent(
 
     with _errors_for_people():
         site = Site.from_environment()
-        serve(load_fleet(site.fleet_path), site.redis_url, port=port, poll_s=poll_s)
+        serve(load_fleet(site.fleet_path), site.redis_url, port=port, host=host, poll_s=poll_s)
 
 
 @app.command()
@@ -222,6 +223,7 @@ def run(
     as_of: Annotated[str, typer.Option(help="Plan for the time from here on; empty chooses one from the log.")] = "",
     engine: Annotated[str, typer.Option(help="`double`, or `vllm` (real, on this CPU).")] = "double",
     engine_urls: Annotated[str, typer.Option(help="Your own vLLM servers instead, separated by commas.")] = "",
+    param: Param = None,
     folder: Annotated[Path, typer.Option("--out", help="Where results go.")] = Path("out"),
     is_kept: Annotated[
         bool, typer.Option("--keep", help="Leave everything running until Ctrl-C; print the site.")
@@ -233,7 +235,7 @@ def run(
 
     with _errors_for_people():
         asked_as_of = datetime.fromisoformat(as_of) if as_of else None
-        night = LocalNight(log=log, log_format=log_format, as_of=asked_as_of, engine=engine, engine_urls=engine_urls)
+        night = LocalNight(log, log_format, asked_as_of, engine, engine_urls, _parameters(param))
         summary = night.run(folder, err, _until_interrupted if is_kept else None)
     if is_json:
         out.print_json(summary.model_dump_json())

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from warmup_tasks.errors import RejectItemError
+from warmup_tasks.errors import ConfigurationError, RejectItemError
 from warmup_tasks.items import PromptBody, ReplicaState
 from warmup_tasks.runs import Run
 from warmup_tasks.settings import FleetFile, Site, load_fleet, load_profiles
@@ -26,6 +26,8 @@ def extract(site: Site, run: Run, progress: Progress | None = None) -> Summary:
 
     lake = Lake(site.lake_uri)
     log = run.request.log or site.default_log
+    if not log:
+        raise ConfigurationError("log: name a file, folder or glob with request logs, or set WARMUP_LOG for the site")
     summary = read_log(lake, log, run.request.log_format, progress=progress).model_dump(mode="json")
     lake.publish("extractions", run.run_id, {}, meta=summary)
     return summary
@@ -39,6 +41,8 @@ def profile(site: Site, run: Run, progress: Progress | None = None) -> Summary:
     from warmup_tasks.errors import RetryLaterError
     from warmup_tasks.lake import Lake
     from warmup_tasks.lake.schemas import to_table
+    from warmup_tasks.serving import connect
+    from warmup_tasks.serving.identities import IdentityBook
 
     lake, fleet = Lake(site.lake_uri), load_fleet(site.fleet_path)
     found = asyncio.run(
@@ -55,6 +59,8 @@ def profile(site: Site, run: Run, progress: Progress | None = None) -> Summary:
     if not found.states:
         raise RetryLaterError("no replica answered: " + "; ".join(f"{n}: {p}" for n, p in found.problems.items()))
     lake.publish("replicas", run.run_id, {"replicas": to_table(found.states, ReplicaState)})
+    with connect(site.redis_url) as redis:
+        IdentityBook(redis).remember(fleet.identities())
     _, summary = profile_demand(lake, run, fleet, found.states, _tokenizer(fleet, found.states, run), progress=progress)
     return {"replicas": [state.replica for state in found.states], "problems": found.problems, **summary}
 
@@ -150,15 +156,11 @@ def report(
         stages_s: seconds per stage, where the caller measured them.
         task_count: task instances of the run, where the caller counted them.
     """
-    from pathlib import Path
-
     from warmup_tasks.lake import Lake
     from warmup_tasks.reporting import report_tables, summarise, write_report
 
     lake = Lake(site.lake_uri)
     summary = summarise(lake, run, stages_s=stages_s, task_count=task_count)
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    (Path(folder) / "summary.json").write_text(summary.model_dump_json(indent=2), encoding="utf-8")
     write_report(summary, report_tables(lake, run), folder)
     result: Summary = summary.model_dump(mode="json")
     return result

@@ -5,11 +5,12 @@ Here lives the order of things. How Redis, engines and Airflow start lies in the
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import yaml
 from rich.console import Console
@@ -19,9 +20,11 @@ from warmup_tasks.errors import ConfigurationError, GiveUpError
 from warmup_tasks.identity import digest
 from warmup_tasks.lake import Lake
 from warmup_tasks.local import fleet, processes
-from warmup_tasks.local.airflow_run import TaskEvent, run_dag
+from warmup_tasks.local.airflow_events import TaskEvent
+from warmup_tasks.local.airflow_run import run_dag
 from warmup_tasks.local.redis_server import RedisServer
 from warmup_tasks.local.traffic import Traffic, traffic_of
+from warmup_tasks.parameters import load_parameters
 from warmup_tasks.reporting.summary import RunSummary
 from warmup_tasks.resources import dags_path, include_path
 from warmup_tasks.runs import Run
@@ -34,8 +37,11 @@ from warmup_tasks.sources.sample_log import DEFAULT_AS_OF, write_sample_log
 DAG_ID = "nightly_warmup"
 MEASURE_WINDOW_S = 300
 AGENT_DEADLINE_S = 30.0
+RETRY_PAUSE = timedelta(seconds=2)
 SAMPLE_SEED, SAMPLE_DAYS = 7, 3
-ENGINES = ("double", "vllm")
+ENGINES: dict[str, dict[str, Any]] = {"double": {}, "vllm": {"top_k": 60}}
+"""Kinds of engine that can be started here, with the parameters that a small machine needs: a model on a CPU generates
+some 20 default answers a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class LocalNight:
     as_of: datetime | None = None
     engine: str = "double"
     engine_urls: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def run(
         self, folder: Path, console: Console, linger: Callable[[Site, RunSummary], None] | None = None
@@ -65,6 +72,7 @@ class LocalNight:
         if self.engine not in ENGINES:
             raise ConfigurationError(f"engine: {self.engine!r} is not one of {', '.join(ENGINES)}")
         folder = folder.resolve()
+        parameters = load_parameters({**ENGINES[self.engine], **self.parameters})
         log, as_of = self.log, self.as_of
         if not log:
             log, as_of = str(folder / "sample-log"), as_of or DEFAULT_AS_OF
@@ -80,7 +88,7 @@ class LocalNight:
         )
         with ExitStack() as stack:
             site = self._start(traffic, lake_uri, folder, stack, console)
-            summary = _night(site, request, folder, console)
+            summary = _night(site, Run.of(request, parameters=parameters), folder, console)
             if linger is not None:
                 linger(site, summary)
             return summary
@@ -123,8 +131,8 @@ def _start_agent(site: Site, found: FleetFile, folder: Path, stack: ExitStack) -
         agent.wait_until(lambda: all(epochs.read_many(names)), AGENT_DEADLINE_S)
 
 
-def _night(site: Site, request: RunRequest, folder: Path, console: Console) -> RunSummary:
-    conf = request.model_dump(mode="json")
+def _night(site: Site, run: Run, folder: Path, console: Console) -> RunSummary:
+    conf = {**run.request.model_dump(mode="json"), **run.parameters.model_dump(mode="json")}
     with console.status("starting Airflow") as status:
 
         def tell(event: TaskEvent) -> None:
@@ -140,11 +148,12 @@ def _night(site: Site, request: RunRequest, folder: Path, console: Console) -> R
             airflow_home=folder / "airflow",
             dags_folder=dags_path(),
             env=site.to_environment(),
+            retry_pause=RETRY_PAUSE,
             on_task=tell,
         )
     if result.state != "success":
         raise GiveUpError(
             f"the run failed: {result.error}\nAirflow's log: {folder / 'airflow' / 'logs' / 'airflow.log'}"
         )
-    nightly.report(site, Run.of(request), site.report_folder, result.stage_seconds, result.task_count)
+    nightly.report(site, run, site.report_folder, result.stage_seconds, result.task_count)
     return RunSummary.model_validate_json((Path(site.report_folder) / "summary.json").read_text())
