@@ -41,8 +41,6 @@ def profile(site: Site, run: Run, progress: Progress | None = None) -> Summary:
     from warmup_tasks.errors import RetryLaterError
     from warmup_tasks.lake import Lake
     from warmup_tasks.lake.schemas import to_table
-    from warmup_tasks.serving import connect
-    from warmup_tasks.serving.identities import IdentityBook
 
     lake, fleet = Lake(site.lake_uri), load_fleet(site.fleet_path)
     found = asyncio.run(
@@ -59,8 +57,6 @@ def profile(site: Site, run: Run, progress: Progress | None = None) -> Summary:
     if not found.states:
         raise RetryLaterError("no replica answered: " + "; ".join(f"{n}: {p}" for n, p in found.problems.items()))
     lake.publish("replicas", run.run_id, {"replicas": to_table(found.states, ReplicaState)})
-    with connect(site.redis_url) as redis:
-        IdentityBook(redis).remember(fleet.identities())
     _, summary = profile_demand(lake, run, fleet, found.states, _tokenizer(fleet, found.states, run), progress=progress)
     return {"replicas": [state.replica for state in found.states], "problems": found.problems, **summary}
 

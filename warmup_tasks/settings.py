@@ -190,11 +190,6 @@ class FleetFile(Strict):
             raise ConfigurationError(f"adapter {adapter!r} is not in the fleet file: add it with version and path")
         return base.for_adapter(spec.name, IdentityField(declared=spec.version))
 
-    def identities(self) -> list[ServingIdentity]:
-        """Return every declared identity: the base models' and, on top, the adapters'."""
-        bases = [model.identity() for model in self.models]
-        return bases + [self.identity(adapter.base_model, adapter.name) for adapter in self.adapters]
-
     def tenant(self, name: str | None) -> TenantSpec:
         """Return the tenant's contract; unknown tenants get the default one."""
         known = next((tenant for tenant in self.tenants if tenant.name == name), None)
