@@ -46,8 +46,8 @@ class LatencyModel:
     def fitted(cls, prompt_tokens: Floats, cached_tokens: Floats, ttft_ms: Floats, concurrency: int = 4) -> Self:
         """Return the line through logged requests; rows with a NaN in any column are left out.
 
-        Robust least squares (Huber's loss at the rows' own spread) with neither figure below 0: waiting shows as rows
-        far above the line and must not bend it.
+        Robust least squares (Cauchy's loss at the rows' own spread) with neither figure below 0: waiting shows as rows
+        far above the line and must not bend it, be they two in five.
 
         Raises:
             ConfigurationError: fewer than 20 usable rows, or all with the same number of uncached tokens.
@@ -64,13 +64,13 @@ class LatencyModel:
             )
         design = np.column_stack([np.ones_like(uncached), uncached])
         start = np.maximum(np.linalg.lstsq(design, ttft, rcond=None)[0], 0.0)
-        for _ in range(3):  # the spread is known only once the line is
+        for _ in range(5):  # the spread is known only once the line is
             spread = max(1e-3, 1.4826 * float(np.median(np.abs(ttft - design @ start))))
             found = least_squares(
                 lambda line: design @ line - ttft,
                 start,
                 bounds=(0, np.inf),
-                loss="huber",
+                loss="cauchy",
                 f_scale=spread,
                 x_scale=[1.0, 1e-3],
             )
