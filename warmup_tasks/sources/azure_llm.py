@@ -23,6 +23,7 @@ class AzureLLMSource(Source):
     hints: ClassVar[Mapping[str, str]] = {
         "prompt": "the trace holds times and token counts only: it feeds the demand, and nothing is warmed from it"
     }
+    is_published_trace = True
 
     def recognise(self, sample: Sample) -> Recognition:
         """A file is in this format when its first line names the three columns."""

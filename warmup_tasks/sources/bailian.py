@@ -26,6 +26,7 @@ class BailianSource(Source):
     hints: ClassVar[Mapping[str, str]] = {
         "prompt": "the trace holds block hashes only; --tokens-per-block and --vocabulary-size derive token ids"
     }
+    is_published_trace = True
 
     def __init__(self, epoch: datetime = DEFAULT_EPOCH, block_tokens: int = BLOCK_TOKENS) -> None:
         self._epoch, self._block_tokens = epoch, block_tokens

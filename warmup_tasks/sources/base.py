@@ -100,11 +100,12 @@ class Source(ABC):
     """One log format.
 
     ``hints`` says for what a request can lack (``prompt``, or a field of :class:`Request`) what to change where the log
-    is written, so that it stands in the next one.
+    is written, so that it stands in the next one. Where a log was published once and for all, nobody can change that.
     """
 
     name: ClassVar[str]
     hints: ClassVar[Mapping[str, str]] = {}
+    is_published_trace: ClassVar[bool] = False
 
     def for_file(self, file: reading.LogFile, options: ReadOptions) -> Self:
         """Return what reads one file; a format with a clock, or with anything to remember, returns a fresh instance."""

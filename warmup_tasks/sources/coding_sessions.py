@@ -30,6 +30,7 @@ class CodingSessionsSource(Source):
     hints: ClassVar[Mapping[str, str]] = {
         "prompt": "the log holds block hashes only; --tokens-per-block and --vocabulary-size derive token ids"
     }
+    is_published_trace = True
 
     def __init__(self, epoch: datetime = DEFAULT_EPOCH) -> None:
         self._epoch = epoch

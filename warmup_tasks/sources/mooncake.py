@@ -24,6 +24,7 @@ class MooncakeSource(Source):
     hints: ClassVar[Mapping[str, str]] = {
         "prompt": "the trace holds block hashes only; --tokens-per-block and --vocabulary-size derive token ids"
     }
+    is_published_trace = True
 
     def __init__(self, epoch: datetime = DEFAULT_EPOCH) -> None:
         self._epoch = epoch
