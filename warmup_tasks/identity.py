@@ -7,10 +7,12 @@ Nothing here does I/O. Keys are built from percent-encoded components and digest
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Self
 from urllib.parse import quote
 
+import orjson
 import rfc8785
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -23,6 +25,8 @@ NAMESPACES_KEY = f"{KEY_SCHEMA}:namespaces"
 READINESS_PREFIX = f"{KEY_SCHEMA}:readiness:"
 SALT_MAX_CHARACTERS = 128
 MAX_EXACT_INTEGER = 2**53 - 1
+_PLAIN_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
+_SCALARS = frozenset({str, int, bool, type(None)})
 
 
 def canonical_json(value: Any) -> bytes:
@@ -32,12 +36,32 @@ def canonical_json(value: Any) -> bytes:
         ConfigurationError: a value has no canonical form (NaN, half a surrogate pair, no end of depth).
     """
     try:
+        if _is_plain(value):
+            with suppress(orjson.JSONEncodeError):  # a wide integer, half a surrogate pair, depth
+                return orjson.dumps(value, option=_PLAIN_OPTIONS)
         try:
             return bytes(rfc8785.dumps(value))
         except rfc8785.IntegerDomainError:
             return bytes(rfc8785.dumps(_with_wide_integers(value)))
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
         raise ConfigurationError(f"a value has no canonical JSON form: {type(error).__name__}") from error
+
+
+def _is_plain(value: Any) -> bool:
+    """Say whether a value has only parts that orjson, thirty times as fast, writes as RFC 8785 does.
+
+    Numbers with a fraction it writes in another form; keys it sorts by code point, which is the order of UTF-16 for
+    ASCII.
+    """
+    kind = type(value)
+    if kind is dict:
+        for key, inner in value.items():
+            if type(key) is not str or not key.isascii() or not (type(inner) is str or _is_plain(inner)):
+                return False
+        return True
+    if kind is list or kind is tuple:
+        return _SCALARS.issuperset(map(type, value)) or all(map(_is_plain, value))
+    return kind in _SCALARS
 
 
 def _with_wide_integers(value: Any) -> Any:
