@@ -32,7 +32,7 @@ def test_any_value_is_written_as_the_standard_has_it(value: object) -> None:
     ("value", "written"),
     [
         ({"b": 1, "a": [True, None, ()]}, b'{"a":[true,null,[]],"b":1}'),
-        ({"\U0001f600": 1, "\ue000": 2}, '{"\U0001f600":1,"\ue000":2}'.encode()),  # the order of UTF-16, not of code points
+        ({"\U0001f600": 1, "\ue000": 2}, '{"\U0001f600":1,"\ue000":2}'.encode()),  # in UTF-16 order
         ([1.0, 1e21, 1e-7, -0.0], b"[1,1e+21,1e-7,0]"),
         ([2**53, -(2**63)], b'[{"!int":"9007199254740992"},{"!int":"-9223372036854775808"}]'),
     ],
