@@ -10,7 +10,7 @@ from warmup_tasks.lake.records import Key
 from warmup_tasks.serving.store import ValueStore
 from warmup_tasks.serving.values import QaValue, ResponseValue
 from warmup_tasks.warming.answers import computed_tokens, full_answer
-from warmup_tasks.warming.work import Attempt, Work, in_order
+from warmup_tasks.warming.work import Attempt, Work, by_adapter, in_order
 
 
 async def warm_qa_pairs(work: Work, rows: Sequence[PlanRow]) -> dict[Key, Attempt]:
@@ -25,7 +25,7 @@ async def warm_qa_pairs(work: Work, rows: Sequence[PlanRow]) -> dict[Key, Attemp
     async def one(row: PlanRow) -> Attempt:
         return await _warm(work, row)
 
-    return await in_order(rows, work.run.parameters.concurrency, one)
+    return await in_order(by_adapter(rows), work.run.parameters.concurrency, one)
 
 
 def _answered(work: Work, row: PlanRow, payload: Payload) -> str | None:

@@ -1,5 +1,6 @@
 """Warming against the real double over HTTP and a real Redis: what each kind does, and what a failure takes with it."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
@@ -17,6 +18,7 @@ from warmup_tasks.serving.reader import Hit, Miss, ReaderClient
 from warmup_tasks.serving.store import ValueStore
 from warmup_tasks.serving.values import EmbeddingValue, QaValue, ResponseValue
 from warmup_tasks.settings import AdapterSpec
+from warmup_tasks.warming.work import Attempt, in_order
 
 
 @pytest.fixture(scope="module")
@@ -407,6 +409,28 @@ class TestStoredValues:
 
         assert without == (Outcome.SKIPPED, Reason.DEPENDENCY_FAILED)
         assert with_one == (Outcome.WARMED, "")
+
+
+async def test_adapters_are_never_under_way_together(night: SmallNight) -> None:
+    names = [None, None, "support", None, "support", "support"]
+    rows = [night.prefix("a", night.tokens(n, 2), order=n, adapter=name) for n, name in enumerate(names)]
+    under_way: list[str | None] = []
+    seen: list[set[str | None]] = []
+    started: list[int] = []
+
+    async def do(row: PlanRow) -> Attempt:
+        under_way.append(row.adapter)
+        started.append(row.order)
+        await asyncio.sleep(0)
+        seen.append(set(under_way))
+        under_way.remove(row.adapter)
+        return Attempt(Outcome.WARMED, now(), now())
+
+    attempts = await in_order(rows, 4, do)
+
+    assert list(attempts) == [key(row) for row in rows]
+    assert started == sorted(started)
+    assert all(len(adapters) == 1 for adapters in seen)
 
 
 def test_receipts_tell_times_of_the_injected_clock(night: SmallNight) -> None:
