@@ -68,6 +68,7 @@ class Reason(StrEnum):
     VOLATILE_HEAD = "volatile head"
     STALE_DATE = "date in the prompt has passed"
     OVER_CAPACITY = "over capacity"
+    ANSWER_LIMIT = "beyond the run's limit of answers"
     HOLDOUT = "held out to measure the effect"
     DEPENDENCY_FAILED = "a dependency failed"
     SALT_NOT_IN_TRAFFIC = "traffic sends no such salt"

@@ -28,7 +28,7 @@ DOUBLES: dict[str, dict[str, Any]] = {
     "large": {"num_gpu_blocks": 6144, "latency": {"per_token_ms": 0.027, "overhead_ms": 2.0}},
     "small": {"num_gpu_blocks": 3072, "latency": {"per_token_ms": 0.054, "overhead_ms": 2.5}},
 }
-VLLM_CAPACITY_TOKENS = {"large": 49_152, "small": 32_768}
+VLLM_CAPACITY_TOKENS = {"large": 98_304, "small": 65_536}
 VLLM_HIDDEN, VLLM_LAYERS = 512, 8
 FIND_DEADLINE_S = 10.0
 

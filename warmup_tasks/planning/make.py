@@ -50,6 +50,7 @@ def make_plan(
     stores.plan_adapters(tables["adapters"])
     stores.plan_responses()
     stores.plan_questions()
+    stores.limit_answers()
     prefixes = PrefixPlanner(plan, tables["nodes"], lake.read(demand, "paths"), stores.adapter_ids)
     for state in states:
         prefixes.plan_replica(state)

@@ -103,6 +103,15 @@ class StorePlanner:
             draft.payload_sha256 = self._plan.add_payload(payload)
             self._finish_answer(draft, row, is_generated=row["correction"] is None)
 
+    def limit_answers(self) -> None:
+        """Refuse the generated answers beyond the run's ``max_answers``, those of the smallest gain."""
+        limit = self._plan.run.request.max_answers
+        kinds = (ItemKind.RESPONSE, ItemKind.QA_PAIR)
+        generated = [d for d in self._plan.drafts if d.kind in kinds and not d.reason and d.expected_cost_ms]
+        generated.sort(key=lambda draft: (-draft.expected_gain_ms, draft.item_id))
+        for draft in generated[limit:] if limit is not None else ():
+            draft.reason = Reason.ANSWER_LIMIT
+
     def _finish_answer(self, draft: Draft, row: Row, *, is_generated: bool = True) -> None:
         """Add worth, cost and dependencies; refuse what is held out or lacks its adapter."""
         state = self._plan.state_of(draft.model, draft.profile)

@@ -18,6 +18,7 @@ ADVICE: dict[str, str] = {
     Reason.VOLATILE_HEAD: "Move clocks, ids and other changing text behind the stable part of the system prompt.",
     Reason.STALE_DATE: "Move the date behind the stable part of the prompt, or let the gateway render it late.",
     Reason.OVER_CAPACITY: "Raise budget_share, add replicas, or accept: hotter items went first.",
+    Reason.ANSWER_LIMIT: "Raise max_answers, or leave it empty: each one costs the engine a whole generation.",
     Reason.HOLDOUT: "Intended: these stay cold to measure the effect; holdout_share sets how many.",
     Reason.DEPENDENCY_FAILED: "See the reason of the embedding or adapter it depends on.",
     Reason.SALT_NOT_IN_TRAFFIC: "Set the tenant's salt_mode to what its clients send, or let them use the reader.",

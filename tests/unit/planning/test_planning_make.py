@@ -333,3 +333,13 @@ def test_what_is_missing_is_said(
         plan(demand, [])
     with pytest.raises(ConfigurationError, match="small"):
         make_plan(lake, run, fleet, profiles[:1], replicas)
+
+
+def test_the_best_answers_are_generated_up_to_the_limit(demand: Any, plan: Plan, run: Run) -> None:
+    for uses in (9, 3, 7):
+        demand.prompt(f"p{uses}", uses, latency_ms=10.0)
+    demand.intent("i", 5)
+    limited = run.model_copy(update={"request": run.request.model_copy(update={"max_answers": 2})})
+    answers = [r for r in plan(demand, of=limited)[0] if r.kind in (ItemKind.RESPONSE, ItemKind.QA_PAIR)]
+    assert {r.expected_uses for r in answers if r.is_chosen} == {9.0, 5.0}
+    assert {r.reason for r in answers if not r.is_chosen} == {Reason.ANSWER_LIMIT}
