@@ -108,7 +108,7 @@ def _rows(line: reading.Line, session: dict[str, Any], place: str, row: Any) -> 
 def _hashes(ranges: Any, session: str, scope: Any) -> npt.NDArray[np.uint64]:
     base = 0
     if scope != "global":
-        base = int.from_bytes(hashlib.sha256(session.encode()).digest()[:5], "big") << _LOCAL_BITS
+        base = int.from_bytes(hashlib.sha256(session.encode(errors="surrogatepass")).digest()[:5], "big") << _LOCAL_BITS
     if not isinstance(ranges, list):
         raise BadRecordError(Fault.BAD_TYPE, "hash_ranges is no list")
     bounds = []
