@@ -7,6 +7,7 @@ is larger than one record may be is never held whole. No format's names.
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import ijson
@@ -114,18 +115,15 @@ def records(blocks: Iterator[bytes], nests: Sequence[Nest], limit: int) -> Itera
                 yield from (numbers.raw(record) for record in unfold(value, nests))
     except DamagedFileError as error:
         yield numbers.fault(error.fault, "what follows is lost")
-    except ijson.IncompleteJSONError:
-        yield numbers.fault(Fault.TRUNCATED_DOCUMENT)
     except (ijson.JSONError, UnicodeDecodeError) as error:
-        is_text = "UTF" not in str(error) and not isinstance(error, UnicodeDecodeError)
-        yield numbers.fault(Fault.NOT_JSON if is_text else Fault.NOT_UTF8, "what follows is lost")
+        yield numbers.fault(_why_not_json(error), "what follows is lost")
 
 
 def beginning(head: bytes) -> list[dict[str, Any]]:
     """Return the objects with which a document begins, as far as they go; for recognising a format."""
     builder = ijson.ObjectBuilder()
     try:
-        for event, value in ijson.basic_parse(head, use_float=True):
+        for event, value in ijson.basic_parse(head):
             builder.event(event, value)
     except (ijson.JSONError, UnicodeDecodeError):
         pass
@@ -221,7 +219,7 @@ class _Building:
     def is_done(self, path: str, event: str, value: Any, position: int) -> bool:
         """Take one event; say whether it was the value's last one."""
         if self.builder is not None:
-            self.builder.event(event, value)
+            self.builder.event(event, float(value) if isinstance(value, Decimal) else value)
             if position - self.start > self.limit:
                 self.builder = None
         return path == self.path and event not in _STARTS and event != "map_key"
@@ -247,8 +245,8 @@ class _Walk:
         record: _Building | None = None
         member: _Building | None = None
         is_inside = False
-        self.feed.limit = 4 * self.limit
-        for path, event, value in ijson.parse(self.feed, multiple_values=True, use_float=True, buf_size=_FEED_BYTES):
+        self.feed.limit = 4 * self.limit + 2 * _FEED_BYTES
+        for path, event, value in ijson.parse(self.feed, multiple_values=True, buf_size=_FEED_BYTES):
             position = self.feed.since = self.feed.position
             if not is_inside:
                 is_inside, self.context = True, {}
@@ -280,6 +278,13 @@ class _Walk:
         for known in [known for known in self.context if known.startswith(path + ".")]:
             if known.removeprefix(path + ".").count(".") == 0 and path.endswith(_ELEMENTS):
                 del self.context[known]
+
+
+def _why_not_json(error: Exception) -> Fault:
+    text = str(error)
+    if isinstance(error, UnicodeDecodeError) or "UTF" in text:
+        return Fault.NOT_UTF8
+    return Fault.TRUNCATED_DOCUMENT if "EOF" in text or "ncomplete" in text else Fault.NOT_JSON
 
 
 def _as_json(value: Any) -> bytes:
