@@ -98,3 +98,35 @@ def test_quarantine_statements() -> None:
     assert run("count_quarantine", rows_staged=staged) == [{"reason": "y", "rows": 2}, {"reason": "x", "rows": 1}]
     listed = run("list_quarantine", rows_staged=staged)
     assert [(row["source_file"], row["source_line"]) for row in listed] == [("a", 2), ("a", 9), ("b", 1)]
+
+
+def test_missing_fields_counts_by_format_what_requests_lack() -> None:
+    rows = [
+        request(1, source_format="a", model="default", body_json="{}", status=200),
+        request(2, "r2", source_format="a", model="m", is_truncated=True, status=500, tenant="t", cached_tokens=0),
+        request(3, "r3", source_format="b", model="m"),
+    ]
+    with queries.connect() as connection:
+        found = queries.run(
+            connection,
+            sql("sources/missing_fields"),
+            {"requests": table(REQUESTS, *rows)},
+            {"default_model": "default"},
+        ).to_pylist()
+    assert {row["field"]: row["missing"] for row in found if row["source_format"] == "a"} == {
+        "answer_text": 1, "cached_tokens": 1, "input_tokens": 2, "model": 1, "prompt": 1, "status": 0, "tenant": 1,
+        "ttft_ms": 2, "whole_prompt": 1,
+    }  # fmt: skip
+    assert {row["requests"] for row in found if row["source_format"] == "b"} == {1}
+
+
+def test_first_problems_takes_some_of_each_reason_in_the_order_of_lines() -> None:
+    rows = [
+        {"source_file": "f", "source_line": line, "reason": "x" if line != 3 else "y", "detail": "", "raw_bytes": 1}
+        for line in (5, 4, 3, 2, 1)
+    ]
+    with queries.connect() as connection:
+        found = queries.run(
+            connection, sql("sources/first_problems"), {"quarantine": table(QUARANTINE, *rows)}, {"per_reason": 2}
+        ).to_pylist()
+    assert [row["source_line"] for row in found] == [1, 2, 3]
