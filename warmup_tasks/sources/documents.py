@@ -1,38 +1,26 @@
 """Records that lie nested in JSON documents: one document a file, one a line, or one after the other.
 
-A format names the lists that hold its records (:class:`Nest`); here documents are opened down to them. A document that
+A format names the lists that hold its records (``nests.py``); here documents are opened down to them. A document that
 is larger than one record may be is never held whole. No format's names.
 """
 
+import gc
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 import ijson
 import orjson
 
 from warmup_tasks.sources.faults import Fault
+from warmup_tasks.sources.nests import ELEMENTS, Nest, unfold, with_context
 from warmup_tasks.sources.reading import DamagedFileError, Line, Raw
 
-_ELEMENTS = "item"
 _ENDS = ("end_map", "end_array")
 _STARTS = ("start_map", "start_array")
 _FEED_BYTES = 2**16
-
-
-class Nest(NamedTuple):
-    """A list of records inside a document.
-
-    Attributes:
-        records: the path of its elements; steps are parted by dots, ``item`` leads into the elements of a list.
-        context: pairs of a field that each record gets, where it has none, and the path of its value, which stands on
-            the way to the list; in a large document it counts only where it stands before the list.
-    """
-
-    records: str
-    context: tuple[tuple[str, str], ...] = ()
 
 
 class Numbering:
@@ -60,22 +48,6 @@ class Numbering:
         return Raw(line._replace(fault=Fault.NOT_AN_OBJECT, detail=type(value).__name__), {})
 
 
-def unfold(value: Any, nests: Sequence[Nest]) -> Iterator[Any]:
-    """Yield the records of a document, each with its context; what holds no known list is a record itself."""
-    if isinstance(value, list):
-        for element in value:
-            yield from unfold(element, nests)
-        return
-    is_nested = False
-    for nest in nests:
-        first, *rest = nest.records.split(".")
-        if isinstance(value, dict) and isinstance(value.get(first), list):
-            is_nested = True
-            yield from _descend(value, [first, *rest], nest, (), {})
-    if not is_nested:
-        yield value
-
-
 def unfolded(raws: Iterable[Raw], nests: Sequence[Nest]) -> Iterator[Raw]:
     """Yield the records that stand nested in the documents of a file's lines, numbered through."""
     numbers = Numbering()
@@ -90,18 +62,19 @@ def unfolded(raws: Iterable[Raw], nests: Sequence[Nest]) -> Iterator[Raw]:
                 yield numbers.raw(value, raw.line.number)
 
 
-def records(blocks: Iterator[bytes], nests: Sequence[Nest], limit: int) -> Iterator[Raw]:
+def records(blocks: Iterator[bytes], nests: Sequence[Nest], limit: int, whole_bytes: int = 0) -> Iterator[Raw]:
     """Yield the records of a file that is one JSON document, or several one after the other.
 
     Args:
         blocks: the content.
         nests: where records lie; the elements of a list at the top are records anyway.
         limit: bytes that one record may have; a larger one is a fault, the rest is read.
+        whole_bytes: bytes up to which the file is held whole, which is many times as fast; at least ``limit``.
     """
     numbers, feed = Numbering(), _Feed(blocks)
-    if feed.fill(limit):
+    if feed.fill(max(limit, whole_bytes)):
         try:
-            value = orjson.loads(feed.held)
+            value = _load(feed.held)
         except orjson.JSONDecodeError:
             pass
         else:
@@ -129,42 +102,6 @@ def beginning(head: bytes) -> list[dict[str, Any]]:
         pass
     value = getattr(builder, "value", None)
     return [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, dict)]
-
-
-def _descend(
-    value: Any, steps: list[str], nest: Nest, passed: tuple[str, ...], context: dict[str, Any]
-) -> Iterator[Any]:
-    if not steps:
-        yield _with_context(value, context)
-        return
-    step, *rest = steps
-    if step == _ELEMENTS:
-        for element in value if isinstance(value, list) else [value]:
-            yield from _descend(element, rest, nest, (*passed, step), context)
-    elif isinstance(value, dict):
-        if value.get(step) is not None:
-            context = {**context, **_members(value, nest, passed)}
-            yield from _descend(value[step], rest, nest, (*passed, step), context)
-    else:
-        yield value
-
-
-def _members(value: dict[str, Any], nest: Nest, passed: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, path in nest.context:
-        steps = path.split(".")
-        inner: Any = value if tuple(steps[: len(passed)]) == passed else None
-        for step in steps[len(passed) :]:
-            inner = inner.get(step) if isinstance(inner, dict) else None
-        if inner is not None:
-            found.setdefault(name, inner)
-    return found
-
-
-def _with_context(record: Any, context: dict[str, Any]) -> Any:
-    if not isinstance(record, dict) or not context:
-        return record
-    return {**record, **{name: value for name, value in context.items() if record.get(name) is None}}
 
 
 class _TooLong:
@@ -234,7 +171,7 @@ class _Walk:
 
     def __init__(self, feed: _Feed, nests: Sequence[Nest], limit: int) -> None:
         self.feed, self.limit = feed, limit
-        self.nests = {nest.records: nest for nest in (Nest(_ELEMENTS), *nests)}
+        self.nests = {nest.records: nest for nest in (Nest(ELEMENTS), *nests)}
         self.lists = {path.rpartition(".")[0] for path in self.nests}
         self.contexts = {path: name for nest in nests for name, path in nest.context}
         self.context: dict[str, Any] = {}
@@ -262,7 +199,7 @@ class _Walk:
             if whole is None and record is None and path in self.nests and event not in _ENDS:
                 record = _Building(path, position, self.limit)
             if record is not None and record.is_done(path, event, value, position):
-                yield _with_context(record.value(), self._context_of(self.nests[record.path]))
+                yield with_context(record.value(), self._context_of(self.nests[record.path]))
                 record = None
             if whole is not None and whole.is_done(path, event, value, position):
                 yield whole.value()
@@ -276,8 +213,19 @@ class _Walk:
 
     def _forget_below(self, path: str) -> None:
         for known in [known for known in self.context if known.startswith(path + ".")]:
-            if known.removeprefix(path + ".").count(".") == 0 and path.endswith(_ELEMENTS):
+            if known.removeprefix(path + ".").count(".") == 0 and path.endswith(ELEMENTS):
                 del self.context[known]
+
+
+def _load(data: bytes) -> Any:
+    """Parse without the garbage collector, which would look through the growing document again and again."""
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return orjson.loads(data)
+    finally:
+        if is_enabled:
+            gc.enable()
 
 
 def _why_not_json(error: Exception) -> Fault:

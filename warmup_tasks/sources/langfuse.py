@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from warmup_tasks.sources import fields, messages, prompts
 from warmup_tasks.sources.base import Mapped, NotARequest, Recognition, Request, Sample
-from warmup_tasks.sources.documents import Nest
+from warmup_tasks.sources.nests import Nest
 from warmup_tasks.sources.prompts import NO_CONTENT, Prompt
 from warmup_tasks.sources.structured import StructuredSource, json_value
 

@@ -13,19 +13,22 @@ import orjson
 from warmup_tasks.sources import containers, documents, reading
 from warmup_tasks.sources.base import Recognition, Sample, Source
 from warmup_tasks.sources.containers import Container
-from warmup_tasks.sources.documents import Nest
+from warmup_tasks.sources.nests import Nest, unfold
 from warmup_tasks.sources.options import ReadOptions
 
 _LOOKED_AT = 8
+_WHOLE_BYTES = 32 * 2**20
 
 
 class StructuredSource(Source):
     """A format that takes JSON lines, JSON documents, CSV and Parquet alike.
 
     ``nests`` are the lists of records in its documents; a document without any of them is a record itself.
+    ``max_batch_bytes`` is set where a line holds a whole batch of records, and may be that long.
     """
 
     nests: ClassVar[tuple[Nest, ...]] = ()
+    max_batch_bytes: ClassVar[int | None] = None
 
     def __init__(self) -> None:
         self.file: reading.LogFile | None = None
@@ -41,12 +44,14 @@ class StructuredSource(Source):
         file = self.file
         kind = Container.LINES if file is None else containers.kind_of(containers.head(file))
         if file is None or kind is Container.LINES:
+            if file is not None and self.max_batch_bytes is not None:
+                lines = reading.lines(file.blocks(), self.max_batch_bytes)
             return documents.unfolded(reading.json_records(lines), self.nests)
         if kind is Container.PARQUET:
             return containers.parquet_records(file)
         if kind is Container.CSV:
             return containers.csv_records(file.blocks(), reading.MAX_LINE_BYTES)
-        return documents.records(file.blocks(), self.nests, reading.MAX_LINE_BYTES)
+        return documents.records(file.blocks(), self.nests, reading.MAX_LINE_BYTES, _WHOLE_BYTES)
 
     def vote(self, sample: Sample, is_own: Callable[[Mapping[str, Any]], bool], ground: str) -> Recognition:
         """Return the share of sampled records for which ``is_own`` holds, with the ground in words.
@@ -60,7 +65,7 @@ class StructuredSource(Source):
         return Recognition(matching / total if total else 0.0, f"{ground} in {matching} of {total} {sample.container}")
 
     def _objects(self, record: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        return (value for value in documents.unfold(record, self.nests) if isinstance(value, dict))
+        return (value for value in unfold(record, self.nests) if isinstance(value, dict))
 
 
 def json_value(value: Any) -> Any:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from warmup_tasks.sources import containers, documents, reading
 from warmup_tasks.sources.containers import Container
-from warmup_tasks.sources.documents import Nest
 from warmup_tasks.sources.faults import Fault
+from warmup_tasks.sources.nests import Nest
 from warmup_tasks.sources.reading import DamagedFileError
 
 NESTS = (Nest("groups.item.rows.item", (("owner", "groups.item.owner"), ("day", "day"))), Nest("data.item"))

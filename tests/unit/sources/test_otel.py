@@ -354,6 +354,17 @@ def test_json_lines_of_the_collectors_file_exporter(tmp_path: Path) -> None:
     assert summary.usable_by_use == {"prefix": 1, "embedding": 1, "qa": 1, "timing": 2}
 
 
+def test_a_batch_on_one_line_may_be_longer_than_a_record(tmp_path: Path) -> None:
+    long = [{"role": "user", "content": "x" * 1_000_000}]
+    spans = [
+        span({**CURRENT, "gen_ai.response.id": f"r{number}", "gen_ai.input.messages": orjson.dumps(long).decode()})
+        for number in range(9)
+    ]
+    data = orjson.dumps(traces(span({}))) + b"\n" + orjson.dumps(traces(*spans)) + b"\n"
+    summary, _ = read(tmp_path, data)
+    assert (summary.requests_usable, summary.not_a_request, summary.rows_quarantined) == (9, 1, 0)
+
+
 def test_the_tenant_of_the_resource_stands_in(tmp_path: Path) -> None:
     attributes = {key: value for key, value in CURRENT.items() if key != "user.id"}
     _, (row,) = read(tmp_path, orjson.dumps(traces(span(attributes))))

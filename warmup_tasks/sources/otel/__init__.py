@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from warmup_tasks.sources import containers, fields, reading
 from warmup_tasks.sources.base import Mapped, NotARequest, Recognition, Request, Sample
-from warmup_tasks.sources.documents import Nest
+from warmup_tasks.sources.nests import Nest
 from warmup_tasks.sources.otel import spans, wire
 from warmup_tasks.sources.otel.content import EMBEDDINGS, content_of, is_message_event
 from warmup_tasks.sources.structured import StructuredSource
@@ -19,7 +19,6 @@ _REQUESTS = ("chat", "text_completion", "generate_content", EMBEDDINGS)
 _DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 _CONTENT_EVENTS = (_DETAILS_EVENT, "gen_ai.content.prompt", "gen_ai.content.completion")
 _METRICS = {"gauge", "sum", "histogram", "exponentialHistogram", "summary"}
-_MOST_MESSAGE_BYTES = 16 * reading.MAX_LINE_BYTES  # a message is a batch of spans
 
 _MODEL = ("gen_ai.request.model", "gen_ai.response.model", "llm.request.model")
 _REQUEST_ID = ("gen_ai.response.id", "gen_ai.request.id")
@@ -40,6 +39,7 @@ class OTelSource(StructuredSource):
         "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_and_event where the client runs",
         "cached_tokens": "the instrumentation records no gen_ai.usage.cache_read.input_tokens",
     }
+    max_batch_bytes: ClassVar[int] = 8 * reading.MAX_LINE_BYTES
     nests: ClassVar[tuple[Nest, ...]] = (
         Nest("resourceSpans.item.scopeSpans.item.spans.item", (("resource", "resourceSpans.item.resource"),)),
         Nest("resourceLogs.item.scopeLogs.item.logRecords.item", (("resource", "resourceLogs.item.resource"),)),
@@ -59,7 +59,7 @@ class OTelSource(StructuredSource):
         framing = wire.framing_of(containers.head(self.file)) if self.file is not None else None
         if self.file is None or framing is None:
             return super().records(lines)
-        return wire.records(self.file.blocks(), framing, self.nests, _MOST_MESSAGE_BYTES)
+        return wire.records(self.file.blocks(), framing, self.nests, self.max_batch_bytes)
 
     def read_record(self, record: Mapping[str, Any]) -> Mapped:
         """Return the request of a GenAI span or details event; any other span or log record is none."""

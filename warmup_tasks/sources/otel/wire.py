@@ -17,8 +17,9 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 
-from warmup_tasks.sources.documents import Nest, Numbering, unfold
+from warmup_tasks.sources.documents import Numbering
 from warmup_tasks.sources.faults import Fault
+from warmup_tasks.sources.nests import Nest, unfold
 from warmup_tasks.sources.reading import DamagedFileError, Raw
 
 _FIRST_FIELD = 0x0A  # field 1, length-delimited: resource_spans, resource_logs, resource; a key
