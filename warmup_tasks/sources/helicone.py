@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from warmup_tasks.sources import fields
 from warmup_tasks.sources.base import Mapped, Recognition, Request, Sample
-from warmup_tasks.sources.nests import Nest
 from warmup_tasks.sources.fields import Path
+from warmup_tasks.sources.nests import Nest
 from warmup_tasks.sources.openai import OpenAISource
 from warmup_tasks.sources.structured import StructuredSource, json_value
 
