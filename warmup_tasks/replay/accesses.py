@@ -85,6 +85,18 @@ class Accesses:
         parents[self.ids[::-1]] = before[::-1]
         return parents
 
+    def uses(self, replica_of: Ids, replicas: int) -> Ints:
+        """Return how often each replica was asked for each block, shape (replicas, blocks).
+
+        A block that one replica alone is asked for belongs there; one that all are asked for belongs to all.
+
+        Args:
+            replica_of: where each request went, such as ``Result.replica``.
+            replicas: how many there are.
+        """
+        places = np.repeat(replica_of.astype(np.int64), self.lengths()) * self.blocks + self.ids
+        return np.bincount(places, minlength=replicas * self.blocks).reshape(replicas, self.blocks)
+
     @classmethod
     def of(
         cls,

@@ -101,6 +101,12 @@ def test_prefix_affinity_brings_requests_to_what_is_cached(conversations):
     assert counts.min() > 0.3 * counts.sum()
 
 
+def test_where_each_block_is_asked_for():
+    log = Accesses.of([[1, 2], [1, 3], [1, 2]])
+    found = simulate(log, 9, replicas=2)
+    assert log.uses(found.replica, 2).tolist() == [[2, 2, 0], [1, 0, 1]]
+
+
 def test_prefix_affinity_follows_each_replicas_warm_set_and_flees_a_queue():
     log = Accesses.of([[1, 2], [5, 6], [1, 2], [1, 2]], [0.0, 0.0, 1.0, 1.0], block_tokens=16)
     sets = [log.request(1).tolist(), log.request(0).tolist()]
