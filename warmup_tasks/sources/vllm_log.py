@@ -24,6 +24,7 @@ _MOST_OPEN = 1_000
 _NO_LIMIT = LogLimit()
 _HEAD_WEIGHT = 4  # banners, progress bars and stack traces fill such a log, and no other format has its heads
 _TYPES = {"chatcmpl": "chat", "cmpl": "completion", "embd": "embedding", "embedding": "embedding", "pool": "embedding"}
+_NOT_GENERATING = ("tokenize", "detokenize", "render")
 _ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 _LEVEL_HINT = (
     "start the server with --enable-log-requests and VLLM_LOGGING_LEVEL=DEBUG: at INFO its request lines have no prompt"
@@ -97,6 +98,9 @@ class VLLMLogSource(Source):
         request_id, rest = fields.text(record, "id"), fields.text(record, "rest") or ""
         if request_id is None:
             return NotARequest("neither a request id nor a line of the server")
+        kind = request_id.partition("-")[0]
+        if kind in _NOT_GENERATING:
+            return NotARequest(f"call of {kind}")
         content = vllm_lines.sent(fields.text(record, "details") or rest)
         if content.is_broken:
             raise BadRecordError(Fault.TRUNCATED_LINE, "the prompt in the line does not end")
@@ -104,7 +108,7 @@ class VLLMLogSource(Source):
         adapter = vllm_lines.adapter(rest)
         answered = fields.text(record, "answer")
         answer = vllm_lines.answer_text(answered) if answered else None
-        request_type = _request_type(request_id, rest)
+        request_type = _request_type(kind, rest)
         prompt, is_truncated = self._prompt(content, body, request_type)
         self._seen["requests"] += 1
         self._seen["truncated"] += is_truncated
@@ -252,10 +256,10 @@ def _body_ids(request_id: str) -> Iterator[str]:
     yield without_prefix.rpartition("-")[0]
 
 
-def _request_type(request_id: str, rest: str) -> str:
+def _request_type(kind: str, rest: str) -> str:
     if "params: PoolingParams(" in rest:
         return "embedding"
-    return _TYPES.get(request_id.partition("-")[0], "completion" if "SamplingParams(" in rest else "unknown")
+    return _TYPES.get(kind, "completion" if "SamplingParams(" in rest else "unknown")
 
 
 def _modified(file: reading.LogFile) -> datetime | None:

@@ -252,6 +252,22 @@ def test_prompts_that_happen_to_be_equally_long_are_not_taken_for_cut(tmp_path: 
     assert cut_rows(tmp_path) == {"cmpl-0": False, "cmpl-1": False}
 
 
+def test_one_prompt_that_is_asked_twice_and_what_goes_on_longer_tell_no_limit(tmp_path: Path) -> None:
+    text = long_text(300)[:100]
+    again = [part for n in range(3) for part in (details(f"cmpl-{n}", text, [1, 2]), received(f"cmpl-{n}"))]
+    assert find_limit(again).characters is None
+    others = [details("cmpl-3", long_text(300, "x")[:100], [1, 2]), received("cmpl-3")]
+    assert find_limit(again + others).characters == 100
+    assert find_limit([*again, *others, body("b", {"model": long_text(200)})]).characters is None
+    assert find_limit([*again, *others, details("cmpl-4", "b" * 101, None)]).characters is None
+
+
+def test_the_systems_own_tokenize_calls_are_no_requests(tmp_path: Path) -> None:
+    call = received("tokenize-af02", params="None")
+    summary = read(tmp_path, body("N/A", {"model": "demo"}), details("tokenize-af02", TEXT, IDS), call)
+    assert (summary.requests_usable, summary.not_a_request_by_ground["call of tokenize"]) == (0, 1)
+
+
 # Answers.
 
 
