@@ -22,7 +22,7 @@ KEY_SCHEMA = "wt1"
 NO_TENANT = "!none"  # "!" is encoded in every component, so no tenant and no replica can have these names
 STORE = "!store"
 NAMESPACES_KEY = f"{KEY_SCHEMA}:namespaces"
-READINESS_PREFIX = f"{KEY_SCHEMA}:readiness:"
+READINESS_PREFIX = f"{KEY_SCHEMA}:{{readiness}}:"
 SALT_MAX_CHARACTERS = 128
 MAX_EXACT_INTEGER = 2**53 - 1
 _PLAIN_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
@@ -290,8 +290,11 @@ def mark_key(tenant: str | None, identity_digest: str, item_id: str, replica: st
 
 
 def epoch_key(replica: str) -> str:
-    """Return the key under which the agent publishes a replica's epoch and health."""
-    return f"{KEY_SCHEMA}:epoch:{component(replica)}"
+    """Return the key under which the agent publishes a replica's epoch and health.
+
+    The braces keep what one script touches on one Redis Cluster slot: all keys of a replica, both of a lease.
+    """
+    return f"{KEY_SCHEMA}:epoch:{{{component(replica)}}}"
 
 
 def readiness_key(model: str, replica: str) -> str:
@@ -301,22 +304,22 @@ def readiness_key(model: str, replica: str) -> str:
 
 def lease_key(name: str) -> str:
     """Return the key of a lease that bounds concurrency on a shared resource."""
-    return f"{KEY_SCHEMA}:lease:{component(name)}"
+    return f"{KEY_SCHEMA}:lease:{{{component(name)}}}"
 
 
 def fence_key(name: str) -> str:
     """Return the key of the last fencing token that was handed out for a lease."""
-    return f"{KEY_SCHEMA}:fence:{component(name)}"
+    return f"{KEY_SCHEMA}:fence:{{{component(name)}}}"
 
 
 def generation_key(replica: str) -> str:
     """Return the key that counts how often a replica lost its cache without a restart of its process."""
-    return f"{KEY_SCHEMA}:generation:{component(replica)}"
+    return f"{KEY_SCHEMA}:generation:{{{component(replica)}}}"
 
 
 def observation_key(replica: str) -> str:
     """Return the key of what the agent last saw of a replica, so that a restarted agent goes on from there."""
-    return f"{KEY_SCHEMA}:observation:{component(replica)}"
+    return f"{KEY_SCHEMA}:observation:{{{component(replica)}}}"
 
 
 def identity_record_key(identity_digest: str) -> str:

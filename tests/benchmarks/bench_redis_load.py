@@ -1,112 +1,138 @@
-"""Writing default responses through the value store, against the fastest plain SET … EX of the same keys and sizes.
+"""Loading embeddings from Parquet to the last answer, against ``redis-benchmark -c 1 -P 100`` with the same command.
 
-The limit is ``redis-benchmark`` where it is on the PATH (same value size, pipelined), else commands packed by hand
-before the clock starts and sent over one socket. The store does more on purpose: it checks memory, indexes its keys
-for invalidation, and proves that every value is there.
+Both send ``SET key value EX ttl`` with values of 1,536 bytes and keys of one length to one real server, emptied before
+each. The store does more on purpose: it reads and checks the file, checks memory, enters its keys into the index that
+invalidation needs, and proves that every value is there. ``--scale 5`` loads a million values. Where redis-benchmark is
+missing and cannot be installed, the limit is the same commands packed before the clock starts, and the rows say so.
 """
 
-import re
-import shutil
-import socket
 import subprocess
-import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import redis
 
 from tests.benchmarks import harness
+from tests.support.redis_tools import redis_tool
+from warmup_tasks.errors import ConfigurationError
+from warmup_tasks.identity import EmbedderIdentity
 from warmup_tasks.local.redis_server import HOST, RedisServer
+from warmup_tasks.serving.blocks import EmbeddingFile
 from warmup_tasks.serving.connection import connect
 from warmup_tasks.serving.store import ValueStore
-from warmup_tasks.serving.values import ResponseValue
+from warmup_tasks.serving.values import EmbeddingValue
+from warmup_tasks.serving.wire import piped, set_commands
 
 NOW = datetime(2026, 11, 27, 2, tzinfo=UTC)
-VALUES = 20_000
-TEXT_CHARACTERS = 1200
-TTL_S = "43200"
-BATCH = 500
+VALUES = 200_000
+VALUE_BYTES = 1536
+TYPED_VALUES = 20_000
+TENANT = "acme"
+PARQUET_ROWS = 20_000
+RANDOM_DIGITS = "__rand_int__"  # redis-benchmark writes twelve digits here
+DEADLINE_S = 300.0
+KEYS = 2_000_000_000  # redis-benchmark draws its keys from so many: nearly all are new, as ours are
 
 
 def run(out: Path, scale: float = 1.0) -> harness.BenchResult:
-    """Time both, in turns, on one real server that is emptied before each."""
-    values = make_values(max(int(VALUES * scale), 100))
+    """Time the file, the limit, and typed values one by one, in turns."""
+    count = max(int(VALUES * scale), 1000)
+    embedder = fitting_embedder()
+    path = out / "embeddings.parquet"
+    write_file(path, count, embedder)
+    file = EmbeddingFile(path, embedder, tenant=TENANT, created_at=NOW)
+    typed = typed_values(min(count, TYPED_VALUES), embedder)
     with RedisServer() as server, connect(server.url) as client:
         store = ValueStore(client)
-        sizes = [len(value.encode()) for value in values]
-        limit, load = _limit(server, client, values, round(sum(sizes) / len(sizes)))
-
-        def put() -> None:
-            client.flushall()
-            store.put_many(values, NOW)
-
-        seconds = harness.in_turns({"store": put, limit: load}, repeats=3)
-    store_s, limit_s = median(seconds["store"]), median(seconds[limit])
+        key_bytes = len(typed[0].key)
+        name, limit = _limit(server, client, file, count, key_bytes)
+        contenders = {
+            "parquet": lambda: store.load(file, NOW, deadline_s=DEADLINE_S),
+            name: limit,
+            "typed values": lambda: store.put_many(typed, NOW),
+        }
+        seconds = harness.in_turns(contenders, repeats=3, prepare=client.flushall)
+        _check(client, store, file, typed)
+        facts = {"value_bytes": VALUE_BYTES, "key_bytes": key_bytes, "server": client.info("server")["redis_version"]}
+    rows = harness.rows_of(seconds, values=count, **facts)
+    rows[-1]["values"] = len(typed)
+    rows[0]["parquet_bytes"] = path.stat().st_size
+    parquet_s, limit_s = median(seconds["parquet"]), median(seconds[name])
+    ratio = "ratio_to_redis_benchmark" if "redis-benchmark" in name else "ratio_to_packed_commands"
     headline = {
-        "values_per_s": len(values) / store_s,
-        "limit_values_per_s": len(values) / limit_s,
-        "store_per_limit": store_s / limit_s,
+        ratio: limit_s / parquet_s,
+        "values_per_s": count / parquet_s,
+        "limit_values_per_s": count / limit_s,
+        "typed_values_per_s": len(typed) / median(seconds["typed values"]),
     }
-    facts = {"values": len(values), "mean_value_bytes": sum(sizes) / len(sizes)}
-    return harness.result("redis_load", headline, harness.rows_of(seconds, **facts))
+    return harness.result("redis_load", headline, rows)
 
 
-def make_values(count: int) -> list[ResponseValue]:
-    """Return responses of one tenant and identity with texts of random letters."""
-    letters = np.random.default_rng(7).integers(97, 123, (count, TEXT_CHARACTERS), dtype=np.uint8)
+def fitting_embedder() -> EmbedderIdentity:
+    """Return an embedder whose stored values take exactly 1,536 bytes: what JSON leaves goes to the vector."""
+    dimensions, name = 300, "e"
+    for _ in range(2):
+        embedder = EmbedderIdentity(embedder=name, revision="1", dimensions=dimensions)
+        left = VALUE_BYTES - len(typed_values(1, embedder)[0].encode())
+        dimensions, name = dimensions + left // 4, name + "e" * (left % 4)
+    return embedder
+
+
+def typed_values(count: int, embedder: EmbedderIdentity) -> list[EmbeddingValue]:
+    """Return embeddings of one tenant."""
+    vectors = np.random.default_rng(7).normal(size=(count, embedder.dimensions))
     return [
-        ResponseValue(
-            tenant="acme", identity_digest="ab" * 32, created_at=NOW, model="m", adapter=None,
-            item_id=f"{n:032x}", prompt_sha256=f"{n:064x}",
-            text=letters[n].tobytes().decode(),
+        EmbeddingValue.of(
+            vector, embedder, item_id=f"{n:032x}", tenant=TENANT, prompt_sha256=f"{n:064x}", created_at=NOW
         )
-        for n in range(count)
-    ]  # fmt: skip
+        for n, vector in enumerate(vectors)
+    ]
 
 
-def _limit(server: RedisServer, client: redis.Redis, values: Sequence[ResponseValue], size: int):
-    program = shutil.which("redis-benchmark")
-    if program:
-        return "redis-benchmark -P 100", lambda: _redis_benchmark(program, server, len(values), size)
-    batches = pack(values)
-
-    def send() -> None:
-        client.flushall()
-        send_all(server.port, batches)
-
-    return "packed by hand, one socket", send
-
-
-def _redis_benchmark(program: str, server: RedisServer, count: int, size: int) -> float:
-    words = ["-h", HOST, "-p", str(server.port), "-n", str(count), "-r", str(count), "-P", "100", "-c", "4", "-q"]
-    text = "x" * size
-    done = subprocess.run(
-        [program, *words, "SET", "resp:__rand_int__", text, "EX", TTL_S], capture_output=True, text=True, check=True
-    )
-    return float(re.findall(r"([\d.]+) requests per second", done.stdout)[-1])
+def write_file(path: Path, count: int, embedder: EmbedderIdentity) -> None:
+    """Write a Parquet file of embeddings as a model gives them: random directions."""
+    random = np.random.default_rng(7)
+    kind = pa.binary(4 * embedder.dimensions)
+    schema = pa.schema([("item_id", pa.string()), ("prompt_sha256", pa.string()), ("vector", kind)])
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for start in range(0, count, PARQUET_ROWS):
+            rows = range(start, min(start + PARQUET_ROWS, count))
+            flat = random.standard_normal(len(rows) * embedder.dimensions, dtype=np.float32)
+            vectors = pa.FixedSizeBinaryArray.from_buffers(kind, len(rows), [None, pa.py_buffer(flat)])
+            writer.write_table(
+                pa.table([[f"{n:032x}" for n in rows], [f"{n:064x}" for n in rows], vectors], schema=schema)
+            )
 
 
-def pack(values: Sequence[ResponseValue]) -> list[tuple[bytes, int]]:
-    """Return ``SET key value EX ttl`` commands in batches, as they go over the wire, with their number."""
-    commands = []
-    for value in values:
-        parts = [b"SET", value.key.encode(), value.encode(), b"EX", TTL_S.encode()]
-        commands.append(b"*5\r\n" + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts))
-    batches = [commands[start : start + BATCH] for start in range(0, len(commands), BATCH)]
-    return [(b"".join(batch), len(batch)) for batch in batches]
+def _limit(
+    server: RedisServer, client: redis.Redis, file: EmbeddingFile, count: int, key_bytes: int
+) -> tuple[str, Callable[[], object]]:
+    try:
+        program = redis_tool("redis-benchmark")
+    except ConfigurationError as error:
+        packed = [(set_commands(b.where.prefix, b.suffixes, b.values, b.ttl_s), len(b)) for b in file]
+        return f"commands packed beforehand ({error})", lambda: _send_all(client, packed)
+    key = "k" * (key_bytes - len(RANDOM_DIGITS)) + RANDOM_DIGITS
+    words = ["-h", HOST, "-p", str(server.port), "-n", str(count), "-r", str(KEYS), "-P", "100", "-c", "1", "-q"]
+    command = [program, *words, "SET", key, "x" * VALUE_BYTES, "EX", "86400"]
+    return "redis-benchmark -c 1 -P 100", lambda: subprocess.run(command, capture_output=True, check=True)
 
 
-def send_all(port: int, batches: Sequence[tuple[bytes, int]], deadline_s: float = 60.0) -> None:
-    """Send the batches and read their ``+OK`` answers; raises when an answer is another one."""
-    with socket.create_connection((HOST, port), timeout=deadline_s) as connection:
-        give_up_at = time.monotonic() + deadline_s
-        for batch, count in batches:
-            connection.sendall(batch)
-            answer = b""
-            while len(answer) < 5 * count and time.monotonic() < give_up_at:
-                answer += connection.recv(1 << 16)
-            if answer != b"+OK\r\n" * count:
-                raise redis.RedisError("the server refused a plain SET")
+def _send_all(client: redis.Redis, packed: list[tuple[memoryview, int]]) -> None:
+    with piped(client, 1000) as pipe:
+        for commands, answers in packed:
+            pipe.send(commands, answers=answers)
+        pipe.settle()
+
+
+def _check(client: redis.Redis, store: ValueStore, file: EmbeddingFile, typed: list[EmbeddingValue]) -> None:
+    client.flushall()
+    store.load(file, NOW, deadline_s=DEADLINE_S)
+    key = typed[0].key
+    if client.dbsize() != len(file) + 2 or client.strlen(key) != VALUE_BYTES or client.ttl(key) <= 0:
+        raise RuntimeError("the load did not leave what it promises: each value once, of its size, with a TTL")

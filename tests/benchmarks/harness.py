@@ -92,16 +92,21 @@ def result(name: str, headline: Mapping[str, float], rows: Sequence[Mapping[str,
     )
 
 
-def in_turns(contenders: Mapping[str, Callable[[], object]], repeats: int = 5) -> dict[str, list[float]]:
+def in_turns(
+    contenders: Mapping[str, Callable[[], object]], repeats: int = 5, prepare: Callable[[], object] | None = None
+) -> dict[str, list[float]]:
     """Return seconds of each contender, run in turns after one round that does not count.
 
-    Turns keep a slow minute of the machine from falling on one contender alone; the order changes from round to round.
+    ``prepare`` is called before each, outside its time. Turns keep a slow minute of the machine from falling on one
+    contender alone; the order changes from round to round.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(-1, repeats):
         ordered = list(contenders.items())
         for name, contender in ordered if turn % 2 else reversed(ordered):
             gc.collect()
+            if prepare is not None:
+                prepare()
             begun = time.perf_counter()
             contender()
             if turn >= 0:

@@ -88,11 +88,10 @@ class EpochStore:
         """Return the published epochs of several replicas in their order; None is unknown."""
         if not replicas:
             return []
-        with store_errors("reading epochs"):
-            return [
-                decode(raw, EpochRecord, EPOCH_SCHEMA)
-                for raw in self._client.mget([epoch_key(replica) for replica in replicas])
-            ]
+        with store_errors("reading epochs"), self._client.pipeline(transaction=False) as pipe:
+            for replica in replicas:  # their keys may lie on several nodes
+                pipe.get(epoch_key(replica))
+            return [decode(raw, EpochRecord, EPOCH_SCHEMA) for raw in pipe.execute()]
 
     def forget(self, replica: str) -> None:
         """Withdraw a replica's epoch at once: unknown from here on."""

@@ -13,7 +13,7 @@ import redis
 from warmup_tasks.items import Mark
 from warmup_tasks.serving.connection import store_errors
 from warmup_tasks.serving.marks import MarkStore
-from warmup_tasks.serving.namespaces import Namespace, NamespaceIndex, Reach
+from warmup_tasks.serving.namespaces import Namespace, NamespaceIndex, Reach, keys_of
 from warmup_tasks.serving.readiness import ReadinessStore
 from warmup_tasks.serving.store import ValueStore
 
@@ -55,8 +55,8 @@ class Invalidator:
             marks = self._marks_with_values(reach)
             values: Counter[str] = Counter()
             for where in spaces:
-                for keys in self._value_keys(where, reach, marks):
-                    values.update(_kind(where, key) for key in self._values.existing(keys))
+                there = {key for keys in self._value_keys(where, reach, marks) for key in self._values.existing(keys)}
+                values.update(_kind(key.removeprefix(where.prefix)) for key in there)
             readiness = self._readiness.reached(reach)
         return Impact(True, len(readiness), self._marks.count(reach), dict(values), len(spaces))
 
@@ -73,8 +73,8 @@ class Invalidator:
             voided = self._marks.void(reach)
             values: Counter[str] = Counter()
             for where in spaces:
-                for keys in self._value_keys(where, reach, marks):
-                    for kind, every in _by_kind(where, keys).items():
+                for entries in self._value_entries(where, reach, marks):
+                    for kind, every in _by_kind(entries).items():
                         values[kind] += self._index.remove(where.prefix, every)
             if reach.is_whole_namespace:
                 self._index.unlist(self._listed(spaces))
@@ -85,27 +85,32 @@ class Invalidator:
         return list(self._marks.find(reach)) if reach.item_id else []
 
     def _value_keys(self, where: Namespace, reach: Reach, marks: list[Mark]) -> Iterator[list[str]]:
+        return (keys_of(where.prefix, entries) for entries in self._value_entries(where, reach, marks))
+
+    def _value_entries(self, where: Namespace, reach: Reach, marks: list[Mark]) -> Iterator[list[str]]:
         if reach.is_whole_namespace:
-            for keys in self._index.keys(where.prefix):
-                values = [key for key in keys if _kind(where, key) != "mark"]
+            for entries in self._index.entries(where.prefix):
+                values = [entry for entry in entries if _kind(entry) != "mark"]
                 if values:
                     yield values
             if where.adapter_entry:
-                yield [where.adapter_entry]
+                yield [where.adapter_entry.removeprefix(where.prefix)]
         elif reach.replica is None:  # a value is no property of one replica
-            yield [m.value_key for m in marks if m.value_key and m.value_key.startswith(where.prefix)]
+            keys = [mark.value_key for mark in marks if mark.value_key and mark.value_key.startswith(where.prefix)]
+            yield [key.removeprefix(where.prefix) for key in keys]
 
     def _listed(self, spaces: list[Namespace]) -> list[Namespace]:
         gone = {where.prefix for where in spaces}
         return [where for where in self._index.namespaces() if where.prefix in gone]
 
 
-def _kind(where: Namespace, key: str) -> str:
-    return _KIND_OF_KEY.get(key.removeprefix(where.prefix).split(":", 1)[0], "other")
+def _kind(entry: str) -> str:
+    return _KIND_OF_KEY.get(entry.split(":", 1)[0], "other")
 
 
-def _by_kind(where: Namespace, keys: list[str]) -> dict[str, list[str]]:
+def _by_kind(entries: list[str]) -> dict[str, list[str]]:
+    # All keys that one entry names are of one kind.
     kinds: dict[str, list[str]] = {}
-    for key in keys:
-        kinds.setdefault(_kind(where, key), []).append(key)
+    for entry in entries:
+        kinds.setdefault(_kind(entry), []).append(entry)
     return kinds

@@ -60,9 +60,7 @@ class MarkStore:
         alive = [mark for mark in marks if mark.expires_at > now]
         with store_errors("writing marks"):
             for chunk in chunks(alive):
-                with self._client.pipeline(transaction=False) as pipe:
-                    self._queue(pipe, chunk, now)
-                    pipe.execute()
+                self._write(chunk, now)
         return len(alive)
 
     def get(self, address: MarkAddress) -> Mark | None:
@@ -74,9 +72,10 @@ class MarkStore:
         found: list[Mark | None] = []
         with store_errors("reading marks"):
             for chunk in chunks(addresses):
-                found += [
-                    decode(raw, Mark, MARK_SCHEMA) for raw in self._client.mget([address.key for address in chunk])
-                ]
+                with self._client.pipeline(transaction=False) as pipe:  # the keys may lie on several nodes
+                    for address in chunk:
+                        pipe.get(address.key)
+                    found += [decode(raw, Mark, MARK_SCHEMA) for raw in pipe.execute()]
         return found
 
     def find(self, reach: Reach) -> Iterator[Mark]:
@@ -100,7 +99,7 @@ class MarkStore:
         """
         with store_errors("voiding marks"):
             return sum(
-                self._index.remove(where.prefix, keys)
+                self._remove(where.prefix, keys)
                 for where in self.namespaces(reach)
                 for keys in self._keys(where, reach)
             )
@@ -111,9 +110,7 @@ class MarkStore:
         for address in addresses:
             by_prefix[address.prefix].append(address.key)
         with store_errors("voiding marks"):
-            return sum(
-                self._index.remove(prefix, keys) for prefix, every in by_prefix.items() for keys in chunks(every)
-            )
+            return sum(self._remove(prefix, keys) for prefix, every in by_prefix.items() for keys in chunks(every))
 
     def namespaces(self, reach: Reach) -> list[Namespace]:
         """Return the namespaces that a reach covers, each prefix once."""
@@ -126,18 +123,23 @@ class MarkStore:
         identity = self._identities.recall(where.identity_digest)
         return identity is None or identity.weights_revision.value in (None, revision)
 
-    def _queue(self, pipe: "redis.client.Pipeline", marks: Sequence[Mark], now: datetime) -> None:
+    def _remove(self, prefix: str, keys: Sequence[str]) -> int:
+        return self._index.remove(prefix, [key.removeprefix(prefix) for key in keys])
+
+    def _write(self, marks: Sequence[Mark], now: datetime) -> None:
         listed: dict[Namespace, datetime] = {}
         entered: dict[str, dict[str, datetime]] = defaultdict(dict)
         for mark in marks:
             where, address = _namespace_of(mark), MarkAddress.of(mark)
             listed[where] = max(listed.get(where, mark.expires_at), mark.expires_at)
             entered[address.prefix][address.key] = mark.expires_at
-        self._index.register(pipe, listed, now)
+        self._index.register(listed, now)
         for prefix, ends in entered.items():
-            self._index.enter(pipe, prefix, ends, now)
-        for mark in marks:
-            pipe.set(MarkAddress.of(mark).key, mark.model_dump_json(), px=life_ms(mark.expires_at, now))
+            self._index.enter(prefix, ends, now)
+        with self._client.pipeline(transaction=False) as pipe:
+            for mark in marks:
+                pipe.set(MarkAddress.of(mark).key, mark.model_dump_json(), px=life_ms(mark.expires_at, now))
+            pipe.execute()
 
     def _keys(self, where: Namespace, reach: Reach) -> Iterator[list[str]]:
         begin = f"{where.prefix}mark:{reach.item_id}:" if reach.item_id else f"{where.prefix}mark:"

@@ -2,12 +2,15 @@
 
 Redis offers no cheap "all keys that begin with": KEYS blocks the server and SCAN walks everybody's keys. So each
 namespace has an index, a sorted set of the keys in it by the time when they end, and one sorted set lists all
-namespaces. Both are trimmed at every write; an index has the TTL of its last entry. An entry is written before its key,
-so no key exists that invalidation cannot find. Deciding what is voided when lives in ``invalidate.py``.
+namespaces. Both are trimmed at every write; an index has the TTL of its last entry. An entry names one key or many, one
+a line without the namespace: a bulk load enters its keys by the block, which costs the server next to nothing. An entry
+is written before its keys, so no key exists that invalidation cannot find; on a Redis Cluster a pipeline keeps no order
+between nodes, so each step is answered before the next is sent. Deciding what is voided when lives in
+``invalidate.py``.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self
 
@@ -19,8 +22,10 @@ from warmup_tasks.items import Record
 from warmup_tasks.serving.records import CHUNK, decode
 
 NAMESPACE_SCHEMA = 1
-_SLACK_S = 60.0  # clocks of writers differ: an entry outlives its key
-_ENTER = """
+SLACK_S = 60.0  # clocks of writers differ: an entry outlives its key
+LINE = "\n"  # stands in no key: components are percent-encoded
+_SCAN_COUNT = 64  # entries a reply: a block's entry is long
+ENTER = """
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
 for i = 2, #ARGV, 2 do redis.call('ZADD', KEYS[1], 'GT', ARGV[i], ARGV[i + 1]) end
 local last = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
@@ -105,19 +110,22 @@ class NamespaceIndex:
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
-        self._enter = client.register_script(_ENTER)
+        self._enter = client.register_script(ENTER)
 
-    def register(self, pipe: "redis.client.Pipeline", ends: Mapping[Namespace, datetime | None], now: datetime) -> None:
-        """Queue the listing of namespaces until the given ends; None is *until invalidated*."""
-        pipe.zremrangebyscore(NAMESPACES_KEY, "-inf", now.timestamp() - _SLACK_S)
-        if ends:
-            scores = {n.model_dump_json(): end.timestamp() if end else math.inf for n, end in ends.items()}
+    def register(self, ends: Mapping[Namespace, datetime | None], now: datetime) -> None:
+        """List namespaces until the given ends; None is *until invalidated*."""
+        if not ends:
+            return
+        scores = {n.model_dump_json(): end.timestamp() if end else math.inf for n, end in ends.items()}
+        with self._client.pipeline(transaction=False) as pipe:
+            pipe.zremrangebyscore(NAMESPACES_KEY, "-inf", now.timestamp() - SLACK_S)
             pipe.zadd(NAMESPACES_KEY, scores, gt=True)
+            pipe.execute()
 
-    def enter(self, pipe: "redis.client.Pipeline", prefix: str, ends: Mapping[str, datetime], now: datetime) -> None:
-        """Queue the entry of keys that begin with ``prefix`` into its index, before the keys themselves are queued."""
+    def enter(self, prefix: str, ends: Mapping[str, datetime], now: datetime) -> None:
+        """Enter keys that begin with ``prefix`` into its index, before the keys themselves are written."""
         entries = [part for key, end in ends.items() for part in (end.timestamp(), key.removeprefix(prefix))]
-        self._enter(keys=[index_key(prefix)], args=[now.timestamp() - _SLACK_S, *entries], client=pipe)
+        self._enter(keys=[index_key(prefix)], args=[now.timestamp() - SLACK_S, *entries])
 
     def namespaces(self) -> list[Namespace]:
         """Return the namespaces that are listed, in the order in which they end; unreadable entries are left out."""
@@ -128,26 +136,40 @@ class NamespaceIndex:
                 found.append(where)
         return found
 
-    def keys(self, prefix: str) -> Iterator[list[str]]:
-        """Yield the keys of a namespace in chunks, without holding up the server; ended ones may be among them."""
+    def entries(self, prefix: str) -> Iterator[list[str]]:
+        """Yield the entries of a namespace's index in chunks, without holding up the server.
+
+        Ended keys may be among them, and a key may be named by two entries.
+        """
         cursor = -1
         while cursor != 0:
-            cursor, entries = self._client.zscan(index_key(prefix), max(cursor, 0), count=CHUNK)
-            if entries:
-                members: list[Any] = [member for member, _ in entries]
-                yield [prefix + member.decode() for member in members]
+            cursor, found = self._client.zscan(index_key(prefix), max(cursor, 0), count=_SCAN_COUNT)
+            if found:
+                members: list[Any] = [member for member, _ in found]
+                yield [member.decode() for member in members]
 
-    def remove(self, prefix: str, keys: Sequence[str]) -> int:
-        """Delete keys and take them out of the index; return how many were there."""
-        if not keys:
-            return 0
-        with self._client.pipeline(transaction=False) as pipe:
-            pipe.unlink(*keys)
-            pipe.zrem(index_key(prefix), *(key.removeprefix(prefix) for key in keys))
-            removed, _ = pipe.execute()
-        return int(removed)
+    def keys(self, prefix: str) -> Iterator[list[str]]:
+        """Yield the keys that the entries name, in chunks."""
+        for entries in self.entries(prefix):
+            keys = keys_of(prefix, entries)
+            yield from (keys[start : start + CHUNK] for start in range(0, len(keys), CHUNK))
+
+    def remove(self, prefix: str, entries: Sequence[str]) -> int:
+        """Delete the keys that entries name, then the entries; return how many keys were there."""
+        removed = 0
+        keys = keys_of(prefix, entries)
+        for start in range(0, len(keys), CHUNK):
+            removed += int(self._client.unlink(*keys[start : start + CHUNK]))
+        if entries:
+            self._client.zrem(index_key(prefix), *entries)
+        return removed
 
     def unlist(self, namespaces: Sequence[Namespace]) -> None:
         """Take namespaces off the list."""
         if namespaces:
             self._client.zrem(NAMESPACES_KEY, *(n.model_dump_json() for n in namespaces))
+
+
+def keys_of(prefix: str, entries: Iterable[str]) -> list[str]:
+    """Return the keys that entries name, each once, in their order."""
+    return list(dict.fromkeys(prefix + line for entry in entries for line in entry.split(LINE)))

@@ -87,10 +87,9 @@ class ReadinessStore:
         if record.expires_at <= now:
             self.void(record.model, record.replica)
             return
-        with store_errors("writing readiness"), self._client.pipeline(transaction=False) as pipe:
-            self._index.enter(pipe, READINESS_PREFIX, {key: record.expires_at}, now)
-            pipe.set(key, record.model_dump_json(), px=life_ms(record.expires_at, now))
-            pipe.execute()
+        with store_errors("writing readiness"):
+            self._index.enter(READINESS_PREFIX, {key: record.expires_at}, now)
+            self._client.set(key, record.model_dump_json(), px=life_ms(record.expires_at, now))
 
     def read(self, model: str, replica: str) -> ReadinessRecord | None:
         """Return the record as it was published, whether it still holds or not."""
@@ -110,7 +109,8 @@ class ReadinessStore:
     def void(self, model: str, replica: str) -> int:
         """Delete the record of one model on one replica; return 1 when there was one."""
         with store_errors("voiding readiness"):
-            return self._index.remove(READINESS_PREFIX, [readiness_key(model, replica)])
+            key = readiness_key(model, replica)
+            return self._index.remove(READINESS_PREFIX, [key.removeprefix(READINESS_PREFIX)])
 
     def reached(self, reach: Reach) -> list[ReadinessRecord]:
         """Return the records that speak of what a reach covers as a whole: its model, identity or replica."""

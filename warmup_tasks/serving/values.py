@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, ValidationError, model_validator
+from pydantic_core import PydanticSerializationError
 
 from warmup_tasks.errors import ContractError, RejectItemError
 from warmup_tasks.identity import (
@@ -61,9 +62,14 @@ class StoredValue(Record):
         """How long the value lives; None until it is invalidated."""
         return KINDS[self.kind].ttl_s
 
+    @property
+    def place(self) -> tuple[str | int | None, ...]:
+        """What values have in common that are written as one block: whatever :attr:`where` and TTL follow from."""
+        return (self.kind, self.tenant, self.identity_digest)
+
     def encode(self) -> bytes:
         """Return the stored form."""
-        return self._head(self.model_dump(mode="json"))
+        return self._head()
 
     @classmethod
     def _from_parts(cls, head: dict[str, Any], tail: bytes) -> Self:
@@ -71,8 +77,12 @@ class StoredValue(Record):
             raise ContractError(f"a stored {cls.kind} has {len(tail)} bytes that do not belong to it")
         return cls.model_validate(head)
 
-    def _head(self, fields: dict[str, Any]) -> bytes:
-        return json.dumps({"kind": self.kind, **fields}, separators=(",", ":")).encode() + b"\n"
+    def _head(self, exclude: set[str] | None = None) -> bytes:
+        try:
+            fields = self.model_dump_json(exclude=exclude)
+        except PydanticSerializationError:  # half a surrogate pair, as engines may send: no UTF-8, but JSON
+            fields = json.dumps(self.model_dump(mode="json", exclude=exclude), separators=(",", ":"))
+        return f'{{"kind":"{self.kind}",{fields[1:]}\n'.encode()
 
 
 class EmbeddingValue(StoredValue):
@@ -138,6 +148,11 @@ class EmbeddingValue(StoredValue):
         return embedding_key(self.tenant, self.identity_digest, self.prompt_sha256)
 
     @property
+    def place(self) -> tuple[str | int | None, ...]:
+        """The common place, at one embedder and revision."""
+        return (*super().place, self.embedder, self.embedder_revision)
+
+    @property
     def where(self) -> Namespace:
         """The namespace of the tenant at this embedder."""
         return Namespace(
@@ -149,7 +164,7 @@ class EmbeddingValue(StoredValue):
 
     def encode(self) -> bytes:
         """Return the stored form: the JSON line, then the vector."""
-        return self._head(self.model_dump(mode="json", exclude={"vector"})) + self.vector
+        return self._head(exclude={"vector"}) + self.vector
 
     @classmethod
     def _from_parts(cls, head: dict[str, Any], tail: bytes) -> Self:
@@ -161,6 +176,11 @@ class _ModelValue(StoredValue):
 
     model: str
     adapter: str | None
+
+    @property
+    def place(self) -> tuple[str | int | None, ...]:
+        """The common place, of one model and adapter."""
+        return (*super().place, self.model, self.adapter)
 
     @property
     def where(self) -> Namespace:

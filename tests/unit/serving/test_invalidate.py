@@ -117,7 +117,7 @@ def test_a_stop_half_way_hands_nothing_out(make_response, mark_of, identity, now
         MarkStore(client).put_many([mark_of(value) for value in values], now)
         reader, work = ReaderClient(client), Invalidator(client)
         assert isinstance(reader.response(None, identity, values[0].prompt_sha256), Hit)
-        monkeypatch.setattr(work, "_value_keys", lambda *_: (_ for _ in ()).throw(RetryLaterError("gone")))
+        monkeypatch.setattr(work, "_value_entries", lambda *_: (_ for _ in ()).throw(RetryLaterError("gone")))
         with pytest.raises(RetryLaterError):
             work.invalidate(Reach(model="m"))
         assert all(client.exists(value.key) for value in values)
