@@ -1,6 +1,7 @@
 -- The requests of [since, until) whose blocks can be told, in the order in which they came, the log's own order among equals.
 -- Inputs: requests (lake data set requests, any days); $since, $until (UTC).
--- Grain: request_id; scope numbers the model, adapter and cache salt, within which alone blocks are shared.
+-- Grain: request_id; scope numbers the model, adapter and cache salt, within which alone blocks are shared; requests counts
+--        all of the window but embeddings, the others too.
 -- Idempotent: reads only.
 SELECT
     epoch_us(time) AS time_us,
@@ -10,11 +11,11 @@ SELECT
     CASE WHEN block_hashes IS NULL THEN body_json END AS body_json,
     input_tokens,
     cached_tokens,
-    ttft_ms
+    ttft_ms,
+    count(*) OVER () AS requests
 FROM requests
 WHERE time >= $since
   AND time < $until
-  AND (block_hashes IS NOT NULL OR body_json IS NOT NULL)
-  AND NOT coalesce(is_truncated, false)
   AND coalesce(request_type, 'unknown') <> 'embedding'
+QUALIFY (block_hashes IS NOT NULL OR body_json IS NOT NULL) AND NOT coalesce(is_truncated, false)
 ORDER BY time, source_file, source_line, request_id

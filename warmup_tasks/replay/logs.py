@@ -35,7 +35,8 @@ class Basis(StrEnum):
 class LoggedAccesses:
     """A log's accesses, what they are made of, and what the log says of each request (NaN: nothing).
 
-    ``requests_left_out`` counts requests without a whole block, and those whose blocks are of another kind or size.
+    ``requests_left_out`` counts requests without hashes and prompt, truncated ones, those without a whole block, and
+    those whose blocks are of another kind or size; embedding requests are no part of it.
     """
 
     accesses: Accesses
@@ -76,7 +77,7 @@ def read_accesses(
     else:
         rows, basis = table, Basis.PROMPTS
         names, lengths = _prompt_blocks(rows["body_json"].to_pylist(), block_tokens)
-    return _logged(rows, basis, names, lengths, block_tokens, table.num_rows)
+    return _logged(rows, basis, names, lengths, block_tokens, table["requests"][0].as_py())
 
 
 def _logged(

@@ -98,7 +98,7 @@ def test_what_has_no_blocks_is_left_out_and_counted(lake):
     logged = read_accesses(lake)
     assert logged.accesses.ids.tolist() == [0, 1, 0]
     assert logged.accesses.block_tokens == 64
-    assert logged.requests_left_out == 3
+    assert logged.requests_left_out == 5
 
 
 def test_the_window_is_half_open_over_midnight(lake):
