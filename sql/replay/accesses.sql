@@ -1,7 +1,7 @@
--- The requests of [since, until) whose blocks can be told, in the order in which they came, the log's own order among equals.
+-- The requests of [since, until) whose blocks can be told, in the order in which they came, the log's own among equals.
 -- Inputs: requests (lake data set requests, any days); $since, $until (UTC).
--- Grain: request_id; scope numbers the model, adapter and cache salt, within which alone blocks are shared; requests counts
---        all of the window but embeddings, the others too.
+-- Grain: request_id; scope numbers model, adapter and cache salt, within which alone blocks are shared; requests counts
+--        all requests of the window but embeddings, those that are left out included.
 -- Idempotent: reads only.
 SELECT
     epoch_us(time) AS time_us,
