@@ -55,6 +55,8 @@ class Run(BaseModel):
         as_of = as_of.astimezone(UTC)
         policy, parameters = policy or RunPolicy(), parameters or GoldenParameters()
         asked = request.model_copy(update={"as_of": as_of})
+        if asked.max_twins is not None:
+            policy = policy.model_copy(update={"max_twins_per_replica": asked.max_twins})
         wishes = [part.model_dump(mode="json") for part in (asked, policy, parameters)]
         run_id = f"{as_of:%Y%m%dT%H%M%SZ}-{digest(wishes)[:8]}"
         return cls(run_id=run_id, as_of=as_of, request=asked, policy=policy, parameters=parameters)

@@ -245,6 +245,9 @@ class RunRequest(Strict):
     measure_window_s: int = Field(
         0, ge=0, le=3600, description="Replay this many seconds after as_of, cold and warm; 0 is off."
     )
+    max_twins: int | None = Field(
+        None, ge=1, description="Ask at most so many cold twins on a replica; empty: what the policy says."
+    )
     max_answers: int | None = Field(
         None, ge=0, description="Generate at most so many default answers and QA pairs, best first; empty: all planned."
     )

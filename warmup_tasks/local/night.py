@@ -39,9 +39,9 @@ MEASURE_WINDOW_S = 300
 AGENT_DEADLINE_S = 30.0
 RETRY_PAUSE = timedelta(seconds=2)
 SAMPLE_SEED, SAMPLE_DAYS = 7, 3
-ENGINES: dict[str, dict[str, Any]] = {"double": {}, "vllm": {"max_answers": 40}}
+ENGINES: dict[str, dict[str, Any]] = {"double": {}, "vllm": {"max_answers": 40, "max_twins": 40}}
 """Kinds of engine that can be started here, with the wishes that a small machine needs: a model on a CPU takes about a
-second for one default answer."""
+second for one cold prompt or default answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -49,12 +50,24 @@ class RedisServer:
     Args:
         port: to listen on; 0 takes a free one. A stopped server starts again on the port that it had.
         maxmemory_bytes: memory limit, beyond which writes are refused; None is no limit.
+        options: further options of the server, name → value.
+        binary: the program; None takes what :func:`find_redis_binary` finds.
         deadline_s: how long the server may take to answer its first PING.
     """
 
-    def __init__(self, port: int = 0, *, maxmemory_bytes: int | None = None, deadline_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        port: int = 0,
+        *,
+        maxmemory_bytes: int | None = None,
+        options: Mapping[str, str] | None = None,
+        binary: str | None = None,
+        deadline_s: float = 10.0,
+    ) -> None:
         self.port = port
         self.maxmemory_bytes = maxmemory_bytes
+        self.options = dict(options or {})
+        self.binary = binary
         self.deadline_s = deadline_s
         self._process: Process | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -76,7 +89,7 @@ class RedisServer:
             ConfigurationError: no server is installed.
             GiveUpError: the server ended or did not answer within the deadline; its last words are quoted.
         """
-        binary = find_redis_binary()
+        binary = self.binary or find_redis_binary()
         chosen = self.port
         for attempt in range(1, _ATTEMPTS + 1):
             self.port = chosen or free_port()
@@ -111,6 +124,7 @@ class RedisServer:
         options = {"port": str(self.port), "bind": HOST, "dir": self._folder.name, "save": "", "appendonly": "no"}
         if self.maxmemory_bytes is not None:
             options |= {"maxmemory": str(self.maxmemory_bytes), "maxmemory-policy": "noeviction"}
+        options |= self.options
         words = (part for name, value in options.items() for part in (f"--{name}", value))
         self._process = start("the Redis server", [binary, *words], Path(self._folder.name) / "redis.log")
         self._process.wait_until(self._answers, self.deadline_s, pause_s=0.02)

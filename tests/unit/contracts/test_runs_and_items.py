@@ -129,3 +129,9 @@ def test_feedback_keeps_its_ranges():
 
 def test_reasons_are_unlike_each_other():
     assert len({reason.value for reason in Reason}) == len(Reason)
+
+
+def test_a_wish_for_fewer_twins_limits_the_policy():
+    asked = RunRequest(as_of=datetime(2026, 11, 27, 2, tzinfo=UTC), max_twins=5)
+    assert Run.of(asked).policy.max_twins_per_replica == 5
+    assert Run.of(asked.model_copy(update={"max_twins": None})).policy.max_twins_per_replica == 200
