@@ -88,6 +88,15 @@ def test_an_incomplete_site_says_what_to_set(monkeypatch: pytest.MonkeyPatch) ->
         ({"host": "h", "port": 7000, "login": "u", "password": "a:b"}, "redis://u:a%3Ab@h:7000/0"),
         ({"host": "h", "extra": '{"db": 3, "ssl": true}'}, "rediss://h:6379/3"),
         ({"host": "h", "schema": "2"}, "redis://h:6379/2"),
+        (
+            {"host": "h", "extra": '{"ssl": true, "ssl_ca_certs": "/etc/my ca.crt"}'},
+            "rediss://h:6379/0?ssl_ca_certs=%2Fetc%2Fmy+ca.crt",
+        ),
+        ({"host": "a,b:7000", "extra": '{"kind": "cluster"}'}, "redis+cluster://a,b:7000/"),
+        (
+            {"host": "a,b", "password": "p", "extra": '{"kind": "sentinel", "service": "warm", "ssl": true}'},
+            "rediss+sentinel://:p@a,b/warm?db=0",
+        ),
     ],
 )
 def test_a_redis_connection_becomes_a_url(fields: dict[str, Any], url: str) -> None:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from airflow.sdk import Connection, get_current_context
 from airflow.sdk.exceptions import AirflowNotFoundException, AirflowSkipException
@@ -117,13 +117,26 @@ def small(summary: Summary) -> Summary:
 
 
 def redis_url(connection: Connection) -> str:
-    """Return the URL of a Redis connection: ``rediss`` where its extra says ``ssl``, database from ``db`` or schema."""
+    """Return the URL of a Redis connection, as ``serving.connect`` reads it.
+
+    Its extra may say ``ssl``; ``db``, where the schema does not; ``kind``: ``cluster`` or ``sentinel``, whose hosts stand
+    in the host field, separated by commas; ``service``, which the sentinels watch; and options of redis-py.
+    """
     if not connection.host:
         raise ConfigurationError(f"connection {connection.conn_id!r}: give a host")
     extra = connection.extra_dejson
+    kind, is_tls, service = (extra.pop(name, None) for name in ("kind", "ssl", "service"))
+    database = extra.pop("db", connection.schema or 0)
+    scheme, port, path = "rediss" if is_tls else "redis", connection.port, f"/{database}"
+    if kind is None:
+        port = port or 6379
+    else:
+        scheme, path = f"{scheme}+{kind}", f"/{service or ''}"
+        extra |= {"db": database} if kind == "sentinel" else {}
     login = ":".join(quote(part or "", safe="") for part in (connection.login, connection.password))
-    address = f"{connection.host}:{connection.port or 6379}/{extra.get('db', connection.schema or 0)}"
-    return f"{'rediss' if extra.get('ssl') else 'redis'}://{login + '@' if login != ':' else ''}{address}"
+    address = f"{connection.host}:{port}" if port else connection.host
+    query = f"?{urlencode(extra)}" if extra else ""
+    return f"{scheme}://{login + '@' if login != ':' else ''}{address}{path}{query}"
 
 
 def lake_variables(connection: Connection) -> dict[str, str]:
