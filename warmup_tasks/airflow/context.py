@@ -119,8 +119,8 @@ def small(summary: Summary) -> Summary:
 def redis_url(connection: Connection) -> str:
     """Return the URL of a Redis connection, as ``serving.connect`` reads it.
 
-    Its extra may say ``ssl``; ``db``, where the schema does not; ``kind``: ``cluster`` or ``sentinel``, whose hosts stand
-    in the host field, separated by commas; ``service``, which the sentinels watch; and options of redis-py.
+    Its extra may say ``ssl``; ``db``, where the schema does not; ``kind``: ``cluster`` or ``sentinel``, whose hosts
+    stand in the host field, separated by commas; ``service``, which the sentinels watch; and options of redis-py.
     """
     if not connection.host:
         raise ConfigurationError(f"connection {connection.conn_id!r}: give a host")
