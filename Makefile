@@ -7,6 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do $$p -c 'import sys;
 VENV   := .venv
 BIN    := $(VENV)/bin
 LOCKS  := docker/locks
+LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 STAMP   = $(shell cksum 2>/dev/null < $(LOCKS)/$(1).txt | cut -d' ' -f1)
 BASE   := $(VENV)/.base-$(call STAMP,control-plane)
 DEV    := $(VENV)/.dev-$(call STAMP,dev)
@@ -54,8 +55,8 @@ lint: $(DEV)
 	@$(BIN)/mypy
 
 lock:
-	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml $(LOCKS)/build.in -o $(LOCKS)/control-plane.txt
-	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -c $(LOCKS)/control-plane.txt pyproject.toml --group dev $(LOCKS)/build.in -o $(LOCKS)/dev.txt
+	@uv pip compile $(LOCK_FLAGS) pyproject.toml --group dev $(LOCKS)/build.in -o $(LOCKS)/dev.txt
+	@uv pip compile $(LOCK_FLAGS) -c $(LOCKS)/dev.txt pyproject.toml $(LOCKS)/build.in -o $(LOCKS)/control-plane.txt
 
 clean:
 	@rm -rf out .mypy_cache .ruff_cache .pytest_cache
