@@ -1,10 +1,10 @@
 -- The new feedback of one day: each row once, in time order.
 --
--- Inputs:  rows_staged (columns of FEEDBACK, source_file, source_line), rows_stored (columns of FEEDBACK)
+-- Inputs:  rows_staged (columns of FEEDBACK, source_file, source_line, row_sha256), rows_stored (columns of FEEDBACK)
 -- Grain:   the whole row, since feedback has no id
 -- Idempotent: rows that are stored already change nothing.
 select distinct * from (
-    select * exclude (source_file, source_line) from rows_staged
+    select * exclude (source_file, source_line, row_sha256) from rows_staged
     union all by name
     select * from rows_stored
 )

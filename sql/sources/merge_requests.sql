@@ -8,12 +8,12 @@ with every_row as (
     union all by name
     select false as is_staged, * from rows_stored
 )
-select every_row.* exclude (is_staged) replace (ranking.new_id as request_id)
+select every_row.* exclude (is_staged) replace (coalesce(ranking.new_id, every_row.request_id) as request_id)
 from every_row
-join ranking
+left join ranking
     on ranking.is_staged = every_row.is_staged
     and ranking.source_file = every_row.source_file
     and ranking.source_line = every_row.source_line
     and ranking.old_id = every_row.request_id
-where ranking.is_kept
-order by every_row.time, ranking.new_id
+where coalesce(ranking.is_kept, true)
+order by every_row.time, coalesce(ranking.new_id, every_row.request_id)

@@ -1,7 +1,7 @@
 -- Which of several rows that are one request stays, and which staged rows are duplicates.
 --
 -- Inputs:  rows_staged, rows_stored  with the columns of REQUESTS (one day)
--- Grain:   one row a staged or stored row
+-- Grain:   one row a staged or stored row whose id stands over several rows; all others stay as they are
 -- Output:  is_staged, source_file, source_line, old_id, new_id, is_kept, is_duplicate
 --
 -- Rows of one id are one request when their tenants agree and their prompts agree or one of them has none. An id that
@@ -17,10 +17,19 @@ with every_row as (
 with_raw_id as (
     select
         is_staged, source_file, source_line, request_id as old_id, time, coalesce(tenant, '') as tenant, prompt_sha256,
-        regexp_replace(request_id, '~also:[0-9a-f]{16}$', '') as raw_id,
+        case
+            when contains(request_id, '~also:') then regexp_replace(request_id, '~also:[0-9a-f]{16}$', '')
+            else request_id
+        end as raw_id,
         (prompt_sha256 is not null)::int + (not coalesce(is_truncated, false))::int + (cached_tokens is not null)::int
         + (ttft_ms is not null)::int + (status is not null)::int + (answer_text is not null)::int as told
     from every_row
+),
+repeated as (
+    select raw_id from with_raw_id group by raw_id having count(*) > 1
+),
+contested as (
+    select * from with_raw_id semi join repeated using (raw_id)
 ),
 with_mark as (
     select
@@ -29,7 +38,7 @@ with_mark as (
             partition by raw_id, tenant order by time, prompt_sha256
             rows between unbounded preceding and unbounded following
         ), '')), 16) as mark
-    from with_raw_id
+    from contested
 ),
 with_first_mark as (
     select

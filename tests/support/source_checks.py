@@ -155,7 +155,7 @@ _END = object()
 
 
 def _extract(lake: Lake, log: str, source: Source) -> ExtractionSummary:
-    summary = extract(lake, log, source.name, options=OPTIONS)
+    summary = extract(lake, log, source.name, options=OPTIONS).held()
     parts = (summary.requests_usable, summary.feedback_rows, summary.rows_quarantined, summary.duplicates)
     assert summary.requests_read == sum(parts) + summary.not_a_request
     assert SECRET not in summary.model_dump_json()

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from warmup_tasks.sources.extract import ExtractionSummary
+from warmup_tasks.sources.account import ExtractionSummary
 from warmup_tasks.sources.inspection import Inspection
 
 MOST_FILES = 20

@@ -4,6 +4,7 @@ A new log format is one file here with one :class:`~warmup_tasks.sources.base.So
 Nothing here looks at what the requests ask for.
 """
 
-from warmup_tasks.sources.extract import ExtractionSummary, extract
+from warmup_tasks.sources.account import ExtractionSummary
+from warmup_tasks.sources.extract import extract
 
 __all__ = ["ExtractionSummary", "extract"]

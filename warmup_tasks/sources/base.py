@@ -1,22 +1,26 @@
 """The interface of a log format, and what a record of any format becomes.
 
-A format recognises its files by a sample and maps one record at a time; files, lines, quarantine, deduplication and the
-lake are the business of ``reading.py`` and ``extract.py``.
+A format recognises its files by a sample and maps its records, one at a time or many at once; files, lines, quarantine,
+deduplication and the lake are the business of ``reading.py`` and ``extract.py``.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from warmup_tasks.identity import digest
 from warmup_tasks.items import Feedback
 from warmup_tasks.sources import reading
+from warmup_tasks.sources.columns import Column, Faults, Rows
 from warmup_tasks.sources.containers import Container
+from warmup_tasks.sources.faults import BadRecordError
 from warmup_tasks.sources.options import ReadOptions
 from warmup_tasks.sources.prompts import NO_CONTENT, Prompt
 
@@ -94,6 +98,79 @@ class NotARequest(NamedTuple):
 
 
 Mapped = Request | Feedback | NotARequest
+REQUEST_FIELDS = tuple(field.name for field in fields(Request))
+_values_of = attrgetter(*REQUEST_FIELDS)
+
+
+class Batch:
+    """Records that are read together, and what became of each, by its place among them.
+
+    Attributes:
+        records: the records.
+        faults: place → why the record is refused.
+        not_requests: place → the ground of a :class:`NotARequest`.
+        feedback: places and rows of feedback.
+        places: of the requests; a refused record may be among them, and does not count.
+        columns: name of a field of :class:`Request` → its values, in step with ``places``.
+    """
+
+    def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:
+        self.records = records
+        self.faults: Faults = {}
+        self.not_requests: dict[int, str] = {}
+        self.feedback: list[tuple[int, Feedback]] = []
+        self.places: Sequence[int] = ()
+        self.columns: dict[str, Column] = {}
+
+    def rows(self) -> Rows:
+        """Return all records, to be read a column at a time."""
+        return Rows(self.records, range(len(self.records)), self.faults)
+
+    def take_rows(self, rows: Rows, **columns: Column) -> None:
+        """Take the requests as columns."""
+        self.places, self.columns = rows.places, columns
+
+    def take_each(self, read_record: Callable[[Mapping[str, Any]], Mapped]) -> None:
+        """Take what ``read_record`` makes of each record."""
+        places: list[int] = []
+        requests: list[Request] = []
+        for place, record in enumerate(self.records):
+            try:
+                mapped = read_record(record)
+            except BadRecordError as error:
+                self.faults[place] = (error.fault, error.detail)
+                continue
+            if isinstance(mapped, Request):
+                places.append(place)
+                requests.append(mapped)
+            else:
+                self.take_other(place, mapped)
+        self.places = places
+        self.columns = dict(zip(REQUEST_FIELDS, map(list, zip(*map(_values_of, requests), strict=True)), strict=False))
+
+    def take_other(self, place: int, mapped: Feedback | NotARequest) -> None:
+        """Take a record that is no request."""
+        if isinstance(mapped, Feedback):
+            self.feedback.append((place, mapped))
+        else:
+            self.not_requests[place] = mapped.ground
+
+    def only(self) -> Mapped:
+        """Return what became of a single record; raises ``BadRecordError`` where it is refused."""
+        if self.faults:
+            raise BadRecordError(*self.faults[0])
+        if self.feedback:
+            return self.feedback[0][1]
+        if self.not_requests:
+            return NotARequest(self.not_requests[0])
+        return self.request(0)
+
+    def request(self, row: int) -> Request:
+        """Return the request whose values stand in that row of the columns."""
+        values = {name: column[row] for name, column in self.columns.items()}
+        if isinstance(values["time"], pa.Scalar):
+            values["time"] = values["time"].as_py()
+        return Request(**values)
 
 
 class Source(ABC):
@@ -119,6 +196,19 @@ class Source(ABC):
     def read_record(self, record: Mapping[str, Any]) -> Mapped:
         """Return what one record means; raises ``BadRecordError`` for one that belongs into quarantine."""
 
+    def read_batch(self, batch: Batch) -> None:
+        """Read many records; by default one by one."""
+        batch.take_each(self.read_record)
+
+    @property
+    def is_by_line(self) -> bool:
+        """Whether each line is one record that says all by itself.
+
+        Then a file is read in pieces, by several processes, and a growing one from where the last reading ended; any
+        other file is read whole, by one. By default a format is by line that leaves ``records`` and ``notes`` alone.
+        """
+        return type(self).records is Source.records and type(self).notes is Source.notes
+
     def records(self, lines: Iterator[reading.Line]) -> Iterator[reading.Raw]:
         """Yield a file's records; by default one JSON object a line."""
         return reading.json_records(lines)
@@ -126,3 +216,17 @@ class Source(ABC):
     def notes(self) -> list[str]:
         """Return, after a file was read, what its account says beside the counts: evidence, what is missing, why."""
         return []
+
+
+class BatchSource(Source):
+    """A format whose meaning is told a column at a time, ten times as fast as record by record."""
+
+    @abstractmethod
+    def read_batch(self, batch: Batch) -> None:
+        """Read many records: give each its fault, its ground, its feedback or its values."""
+
+    def read_record(self, record: Mapping[str, Any]) -> Mapped:
+        """Return what one record means, read as a batch of one."""
+        batch = Batch([record])
+        self.read_batch(batch)
+        return batch.only()

@@ -1,74 +1,37 @@
 """A log becomes day partitions of requests and feedback, and a quarantine; nothing is lost, nothing stands twice.
 
-Here the parts are put in order: files, formats, staging, merging, and the account of it all. Running it again changes
-nothing and reports the same numbers.
+Here the parts are put in order: what is known of the log, files, formats, staging, merging, and the account of it all.
+Running it again reads what was added since, and changes nothing where nothing was.
 """
 
+import os
 import tempfile
-from collections import Counter
-from collections.abc import Callable
-from datetime import UTC, date, datetime
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from pydantic import Field
-
+from warmup_tasks import __version__
 from warmup_tasks.errors import ConfigurationError
 from warmup_tasks.identity import digest
-from warmup_tasks.items import Feedback, Record
 from warmup_tasks.lake import Lake
-from warmup_tasks.sources import merging, reading, registry
-from warmup_tasks.sources.base import NotARequest, Request, Source
-from warmup_tasks.sources.faults import BadRecordError, Fault
+from warmup_tasks.sources import account, blocks, logbook, reading, registry, work
+from warmup_tasks.sources.account import ExtractionSummary, FileRead
+from warmup_tasks.sources.base import Source
+from warmup_tasks.sources.faults import Fault
+from warmup_tasks.sources.logbook import EDGE_BYTES, EVERY_LINE, Account, Edge, Entry, Plan
+from warmup_tasks.sources.merging import Extent, Merger
 from warmup_tasks.sources.options import ReadOptions
-from warmup_tasks.sources.staging import Staging
+from warmup_tasks.sources.staging import Staged
+from warmup_tasks.sources.tabling import Tabling
 
 Progress = Callable[[int, int], None]
 _DATA_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _NO_OPTIONS = ReadOptions()
-
-
-class FileRead(Record):
-    """What was read from one file; ``format`` None: no known one, and ``ground`` says what came nearest.
-
-    ``notes`` are the format's own words: evidence beside the requests, what is missing, what would bring it.
-    """
-
-    file: str
-    format: str | None
-    ground: str
-    records: int
-    notes: list[str] = Field(default_factory=list)
-
-
-class ExtractionSummary(Record):
-    """The account of one extraction: no prompts, no salts.
-
-    ``requests_read`` counts every record, and is always the sum of ``requests_usable``, ``feedback_rows``,
-    ``rows_quarantined``, ``duplicates`` and ``not_a_request``. A row that the lake has already *from the same file and
-    line* is usable again, not a duplicate; a duplicate is a row in whose place another line's row stays, be it in this
-    log or in an overlapping one that was read before.
-    """
-
-    requests_read: int
-    requests_usable: int
-    usable_by_use: dict[str, int]
-    feedback_rows: int
-    rows_quarantined: int
-    quarantined_by_reason: dict[str, int]
-    duplicates: int
-    prompts_too_long: int = 0
-    not_a_request: int
-    not_a_request_by_ground: dict[str, int]
-    first_time: datetime | None
-    last_time: datetime | None
-    models: list[str]
-    adapters: list[str]
-    tenants: int
-    salts: int
-    files: list[FileRead]
-    days: list[date]
-    refs: list[str]
+_BYTES_FOR_PROCESSES = 2**26  # below, starting them takes longer than they save
+_COMPRESSION = 6  # a guess at how much more a compressed file holds
+_MERGES_AT_ONCE = 2
+_MERGE_MEMORY = "1GB"
 
 
 def extract(
@@ -80,175 +43,271 @@ def extract(
     options: ReadOptions = _NO_OPTIONS,
     progress: Progress | None = None,
     max_line_bytes: int = reading.MAX_LINE_BYTES,
+    is_incremental: bool = True,
+    processes: int | None = None,
 ) -> ExtractionSummary:
     """Read a log into the lake's day partitions.
 
     Args:
-        lake: gets ``requests/<day>``, ``feedback/<day>`` and ``quarantine/<digest of the log's place>``.
+        lake: gets ``requests/<day>``, ``feedback/<day>``, and ``quarantine/`` and ``logs/<digest of the log's place>``.
         log: a file, a folder or a glob, local or an fsspec URI; plain, gzip or zstd; formats may be mixed.
         log_format: a name from ``registry.formats()``; ``auto`` recognises each file by its first lines.
         default_model: stands in where the log names no model.
         options: what the log does not say itself: the epoch of relative clocks, prompts for block hashes.
-        progress: called with bytes read and bytes in all.
+        progress: called with bytes read and bytes in all, perhaps from another thread.
         max_line_bytes: longer lines are quarantined.
+        is_incremental: go on where the last reading of this log with the same options ended; else read all of it.
+        processes: how many read; None: as many as there are cores, if there is enough to read.
 
     Raises:
         ConfigurationError: nothing to read, an unknown format name, or no file in a known format.
+        RetryLaterError: a reading process died.
     """
+    place = digest({"log": str(Path(log).resolve()) if "://" not in log else log})[:16]
     files = reading.discover(log)
-    choices = [registry.choose(file, log_format) for file in files]
-    if all(choice.source is None for choice in choices):
-        grounds = "; ".join(
-            f"{file.name}: {choice.ground}" for file, choice in list(zip(files, choices, strict=True))[:3]
-        )
+    read_as = _read_as(log_format, default_model, options, max_line_bytes)
+    entries = logbook.load(lake, place)
+    plans = logbook.plan(files, entries if is_incremental else [], read_as)
+    tasks = [_FileTask(file, plan) for file, plan in zip(files, plans, strict=True)]
+    for task in tasks:
+        task.choose(log_format, options)
+    if all(task.format is None for task in tasks):
+        grounds = "; ".join(f"{task.file.name}: {task.ground}" for task in tasks[:3])
         raise ConfigurationError(
             f"log: no file of {log!r} is in a known format ({grounds}); name one of {', '.join(registry.formats()[1:])}"
         )
     with tempfile.TemporaryDirectory(prefix="warmup-extract-") as folder:
-        reader = _Reader(
-            Staging(Path(folder)), default_model, options, max_line_bytes, progress, sum(f.size_bytes for f in files)
+        job = work.Job(Path(folder), Tabling(default_model, options.hash_prompts), max_line_bytes)
+        staged = _Reading(tasks, job, progress).run(processes)
+        extent = Extent(
+            closed={task.file.name: task.lines for task in tasks if task.plan.how != "skip"},
+            known=logbook.known_rows([(task.file.name, task.plan.entry) for task in tasks]),
+            kept=[(t.file.name, t.plan.entry.file, t.plan.entry.lines) for t in tasks if t.plan.entry is not None],
         )
-        read = [reader.read(file, choice) for file, choice in zip(files, choices, strict=True)]
-        reader.staging.finish()
-        return _merge(lake, log, reader, read, folder)
+        merger = Merger(lake, extent, folder, _MERGE_MEMORY)
+        parts = _merge(merger, staged)
+        quarantine = merger.quarantine(place, staged.quarantine, log)
+    return _close(lake, place, tasks, parts, read_as, quarantine)
 
 
-class _Reader:
-    """Reads files into the staging and keeps count of what is no request."""
+@dataclass
+class _FileTask:
+    """One file of the log: from where it is read, by which format, and how far it came."""
 
-    def __init__(
-        self,
-        staging: Staging,
-        default_model: str | None,
-        options: ReadOptions,
-        max_line_bytes: int,
-        progress: Progress | None,
-        total_bytes: int,
-    ) -> None:
-        self.staging, self.default_model, self.max_line_bytes = staging, default_model, max_line_bytes
-        self.options = options
-        self.prompts_too_long = 0
-        self.of_file: Counter[str] = Counter()
-        self.progress, self.total_bytes, self.finished_bytes = progress, total_bytes, 0
-        self.not_a_request: Counter[str] = Counter()
+    file: reading.LogFile
+    plan: Plan
+    source: Source | None = None
+    format: str | None = None
+    ground: str = ""
+    head: bytes = b""
+    tail: bytes = b""
+    content_bytes: int = 0
+    lines: int = EVERY_LINE
+    is_finished: bool = True
+    notes: list[str] = field(default_factory=list)
 
-    def read(self, file: reading.LogFile, choice: registry.Choice) -> FileRead:
-        records = 0
-        notes: list[str] = []
-        lines = reading.lines(file.blocks(self._on_progress), self.max_line_bytes)
-        if choice.source is not None:
-            source = choice.source.for_file(file, self.options)
-            self.of_file.clear()
-            for raw in source.records(lines):
-                self._take(source, file.name, raw)
-                records += 1
-            notes = source.notes() + _on_prompts(source, self.of_file)
-        elif _is_data(file.name):
-            for line in lines:
-                self.staging.add_fault(line.fault or Fault.NOT_RECOGNISED, choice.ground, file.name, line)
-                records += 1
-        self.finished_bytes += file.size_bytes
-        self._on_progress(0)
-        name = choice.source.name if choice.source else None
-        return FileRead(file=file.name, format=name, ground=choice.ground, records=records, notes=notes)
-
-    def _take(self, source: Source, file: str, raw: reading.Raw) -> None:
-        line = raw.line
-        if line.fault is not None:
-            self.staging.add_fault(line.fault, line.detail, file, line)
-            return
-        try:
-            mapped = source.read_record(raw.value)
-        except BadRecordError as error:
-            self.staging.add_fault(error.fault, error.detail, file, line)
-            return
-        if isinstance(mapped, Request):
-            self._derive_prompt(mapped)
-            self.of_file["requests"] += 1
-            self.of_file["without prompt"] += mapped.prompt.body_json is None
-            self.staging.add_request(mapped, self.default_model, source.name, file, line)
-        elif isinstance(mapped, Feedback):
-            self.staging.add_feedback(mapped, file, line)
-        elif isinstance(mapped, NotARequest):
-            self.not_a_request[mapped.ground] += 1
-
-    def _derive_prompt(self, request: Request) -> None:
-        rule = self.options.hash_prompts
-        if rule is None or request.prompt.body_json is not None or request.block_tokens is None:
-            return
-        hashes = request.block_hashes if request.block_hashes is not None else []
-        prompt = rule.prompt(hashes, request.block_tokens, request.input_tokens, request.identity())
-        if prompt is None:
-            self.prompts_too_long += 1
-            self.of_file["too long"] += 1
+    def choose(self, log_format: str, options: ReadOptions) -> None:
+        """Choose the format, the one that was chosen before where reading goes on."""
+        entry = self.plan.entry
+        if entry is not None:
+            self.format, self.ground, self.notes = entry.format, entry.ground, entry.notes
+            source = registry.named(entry.format) if entry.format is not None else None
+            self.lines, self.content_bytes = entry.lines, entry.content_bytes
         else:
-            request.prompt = prompt
-            request.request_type = "completion"
+            source, self.ground = registry.choose(self.file, log_format)
+            self.format = source.name if source is not None else None
+        if self.plan.how != "skip":
+            self.source = source.for_file(self.file, options) if source is not None else None
+            if entry is None and self.is_by_line:
+                self.lines = 0
+
+    @property
+    def is_by_line(self) -> bool:
+        """Whether the file is read in blocks."""
+        return self.source is not None and self.source.is_by_line
+
+    def blocks(self, max_line_bytes: int, on_progress: Callable[[int], None]) -> Iterator[blocks.LineBlock]:
+        """Yield what is to be read, and keep how far that is."""
+        content = self.file.blocks(on_progress, start=self.content_bytes)
+        for block in blocks.line_blocks(content, max_line_bytes, first_line=self.lines + 1, offset=self.content_bytes):
+            self.is_finished = not block.is_open
+            if not block.is_open:
+                self.content_bytes = block.end
+                self.lines += block.line_ends
+                self.tail = (self.tail + block.data[-EDGE_BYTES:])[-EDGE_BYTES:] if block.data else b""
+            yield block
+
+    def look_at_edges(self) -> None:
+        """Keep the bytes by which the file is known again: its first ones, and the last ones of what is read whole."""
+        self.head = logbook.content(self.file, 0, EDGE_BYTES) if self.file.can_go_on else b""
+        if self.is_by_line or not self.file.can_go_on:
+            return
+        self.content_bytes = self.file.size_bytes
+        if not self.file.is_compressed:
+            start = max(0, self.content_bytes - EDGE_BYTES)
+            self.tail = logbook.content(self.file, start, self.content_bytes - start)
+
+
+class _Reading:
+    """Reads the files of a log."""
+
+    def __init__(self, tasks: Sequence[_FileTask], job: work.Job, progress: Progress | None) -> None:
+        self._tasks, self._job, self._progress = [task for task in tasks if task.plan.how != "skip"], job, progress
+        self._total = sum(task.file.size_bytes for task in tasks)
+        self._done = self._total - sum(task.file.size_bytes for task in self._tasks)
+
+    def run(self, processes: int | None) -> Staged:
+        """Read everything that is to be read: in blocks by several processes, the rest in this one."""
+        for task in self._tasks:
+            task.look_at_edges()
+        by_line = [task for task in self._tasks if task.is_by_line]
+        count = processes if processes is not None else _processes_for(by_line)
+        reader = work.Reader(self._job)
+        staged = Staged()
+        if count > 1:
+            with work.Pool(self._job, count) as pool:
+                staged.add(pool.read(self._blocks(by_line)))
+        else:
+            for block in self._blocks(by_line):
+                reader.read_block(block)
+        for task in self._tasks:
+            if not task.is_by_line:
+                self._read_whole(reader, task)
+        staged.add(reader.finish())
+        self._on_progress(0)
+        return staged
+
+    def _blocks(self, tasks: Sequence[_FileTask]) -> Iterator[work.Task]:
+        for task in tasks:
+            for block in task.blocks(self._job.max_line_bytes, self._on_progress):
+                if task.source is not None:
+                    yield work.Task(task.file.name, task.source, block)
+            self._finish(task)
+
+    def _read_whole(self, reader: work.Reader, task: _FileTask) -> None:
+        lines = reading.lines(task.file.blocks(self._on_progress), self._job.max_line_bytes)
+        if task.source is not None:
+            reader.read_records(task.source, task.file.name, task.source.records(lines))
+            task.notes = task.source.notes()
+        elif _is_data(task.file.name):
+            unknown = (line._replace(fault=line.fault or Fault.NOT_RECOGNISED, detail=task.ground) for line in lines)
+            reader.add_faults(task.file.name, unknown)
+        self._finish(task)
+
+    def _finish(self, task: _FileTask) -> None:
+        self._done += task.file.size_bytes
+        self._on_progress(0)
 
     def _on_progress(self, bytes_of_file: int) -> None:
-        if self.progress is not None:
-            self.progress(self.finished_bytes + bytes_of_file, self.total_bytes)
+        if self._progress is not None:
+            self._progress(self._done + bytes_of_file, self._total)
 
 
-def _on_prompts(source: Source, of_file: Counter[str]) -> list[str]:
-    """Say how many requests of a file came without prompt, and what would bring it."""
-    notes, requests, too_long = [], of_file["requests"], of_file["too long"]
-    if too_long:
-        notes.append(f"{too_long} of {requests} requests: the derived prompt is longer than max_tokens; timing only")
-    if missing := of_file["without prompt"] - too_long:
-        hint = source.hints.get("prompt", "log the request body")
-        notes.append(f"{missing} of {requests} requests have no prompt and count for timing only: {hint}")
-    return notes
+@dataclass
+class _Parts:
+    """What was counted in one file: in lines with an end, in a last one without, and what gave way of it."""
+
+    closed: list[Account] = field(default_factory=list)
+    open: list[Account] = field(default_factory=list)
+    displaced: list[Account] = field(default_factory=list)
+
+
+def _merge(merger: Merger, staged: Staged) -> dict[str, _Parts]:
+    """Bring what was staged into the lake, and return what it is, file by file."""
+    parts: dict[str, _Parts] = {}
+
+    def part(counts: dict[str, object]) -> list[Account]:
+        of_file = parts.setdefault(str(counts["file"]), _Parts())
+        return (
+            of_file.displaced if counts.get("is_displaced") else of_file.open if counts["is_open"] else of_file.closed
+        )
+
+    for (file, is_open), tally in staged.tallies.items():
+        part({"file": file, "is_open": is_open}).append(Account.of_tally(tally))
+    with ThreadPoolExecutor(_MERGES_AT_ONCE) as pool:
+        requests = pool.map(merger.requests, staged.requests, staged.requests.values())
+        for day, rows in zip(staged.requests, requests, strict=True):
+            for counts in rows:
+                part(counts).append(Account.of_requests(day, counts))
+    for day, files in staged.feedback.items():
+        for counts in merger.feedback(day, files):
+            part(counts).append(Account.of_feedback(day, counts))
+    return parts
+
+
+def _close(
+    lake: Lake, place: str, tasks: Sequence[_FileTask], parts: dict[str, _Parts], read_as: str, quarantine: str | None
+) -> ExtractionSummary:
+    """Keep what is known of the log now, and return the account."""
+    entries, files, wholes, nows = [], [], [], []
+    for task in tasks:
+        found = parts.get(task.file.name, _Parts())
+        before = [task.plan.entry.account] if task.plan.entry is not None else []
+        entry = _entry(task, Account.sum([*before, *found.closed, *found.displaced]), read_as)
+        if task.file.can_go_on:
+            entries.append(entry)
+        now = Account.sum([*found.closed, *found.open])
+        whole = Account.sum([entry.account, *found.open])
+        notes = [*entry.notes, *account.on_prompts(entry.format, whole)]
+        read = FileRead(
+            file=entry.file, format=entry.format, ground=entry.ground, records=whole.records, notes=notes,
+            records_now=now.records,
+        )  # fmt: skip
+        files.append(read)
+        wholes.append(whole)
+        nows.append(now)
+    logbook.save(lake, place, entries)
+    known = {row for task in tasks if task.plan.entry is not None for row in task.plan.entry.account.feedback_rows}
+    whole = Account.sum(wholes)
+    refs = [lake.latest("requests", f"{day}") for day in whole.days]
+    refs += [lake.latest("feedback", f"{day}") for day in whole.feedback_days]
+    return account.summarise(
+        whole, Account.sum(nows), known, files, [ref for ref in (*refs, quarantine) if ref is not None]
+    )
+
+
+def _entry(task: _FileTask, counted: Account, read_as: str) -> Entry:
+    before = task.plan.entry
+    if before is not None and task.plan.how == "skip":
+        entry = before
+    else:
+        head = Edge.of(task.head[: task.content_bytes])
+        seam = Edge.of(task.tail)
+        entry = Entry(
+            file=task.file.name,
+            format=task.format,
+            ground=task.ground,
+            read_as=read_as,
+            size_bytes=task.file.size_bytes,
+            content_bytes=task.content_bytes,
+            lines=task.lines,
+            is_finished=task.is_finished,
+            head_sha256=head.sha256,
+            head_bytes=head.size_bytes,
+            seam_sha256=seam.sha256,
+            seam_bytes=seam.size_bytes,
+            notes=task.notes,
+        )
+    former = {*before.former_names, before.file} - {task.file.name} if before is not None else set()
+    return entry.model_copy(update={"file": task.file.name, "former_names": sorted(former), "account": counted})
+
+
+def _read_as(log_format: str, default_model: str | None, options: ReadOptions, max_line_bytes: int) -> str:
+    """Return a digest of what decides what is read from a file, besides the file; another version reads anew."""
+    rule = options.hash_prompts
+    derived = rule and [rule.tokens_per_block, rule.vocabulary_size, sorted(rule.special_ids), rule.max_tokens]
+    epoch = options.epoch and options.epoch.isoformat()
+    return digest([__version__, log_format, default_model, epoch, options.zone, derived, max_line_bytes])
+
+
+def _processes_for(tasks: Sequence[_FileTask]) -> int:
+    size = 0
+    for task in tasks:
+        is_compressed = task.file.is_compressed
+        size += task.file.size_bytes * _COMPRESSION if is_compressed else task.file.size_bytes - task.content_bytes
+    return len(os.sched_getaffinity(0)) if size >= _BYTES_FOR_PROCESSES else 1
 
 
 def _is_data(name: str) -> bool:
     """Say whether a file that no format knows is lost data (each line is quarantined) or a bystander like a licence."""
     return name.removesuffix(".gz").removesuffix(".zst").endswith(_DATA_SUFFIXES)
-
-
-def _merge(lake: Lake, log: str, reader: _Reader, read: list[FileRead], folder: str) -> ExtractionSummary:
-    staging, refs, by_day = reader.staging, [], []
-    for day, staged in staging.request_files().items():
-        ref, counts = merging.merge_requests(lake, day, staged, folder)
-        refs.append(ref)
-        by_day.append(counts)
-    feedback_rows = feedback_duplicates = 0
-    for day, staged in staging.feedback_files().items():
-        ref, kept, dropped = merging.merge_feedback(lake, day, staged, folder)
-        refs.append(ref)
-        feedback_rows, feedback_duplicates = feedback_rows + kept, feedback_duplicates + dropped
-    place = digest({"log": str(Path(log).resolve()) if "://" not in log else log})[:16]
-    quarantine, reasons = merging.publish_quarantine(lake, place, staging.quarantine_files(), log, folder)
-    return ExtractionSummary(
-        requests_read=sum(file.records for file in read),
-        requests_usable=_sum(by_day, "requests_usable"),
-        usable_by_use={use: _sum(by_day, use) for use in ("prefix", "embedding", "qa", "timing")},
-        feedback_rows=feedback_rows,
-        rows_quarantined=sum(reasons.values()),
-        quarantined_by_reason=reasons,
-        duplicates=_sum(by_day, "duplicates") + feedback_duplicates,
-        prompts_too_long=reader.prompts_too_long,
-        not_a_request=reader.not_a_request.total(),
-        not_a_request_by_ground=dict(sorted(reader.not_a_request.items())),
-        first_time=min(_times(by_day, "first_time"), default=None),
-        last_time=max(_times(by_day, "last_time"), default=None),
-        models=_union(by_day, "models"),
-        adapters=_union(by_day, "adapters"),
-        tenants=len(_union(by_day, "tenants")),
-        salts=len(_union(by_day, "salts")),
-        files=read,
-        days=sorted({*staging.request_files(), *staging.feedback_files()}),
-        refs=refs + ([quarantine] if quarantine else []),
-    )
-
-
-def _sum(by_day: list[dict[str, Any]], name: str) -> int:
-    return sum(counts[name] for counts in by_day)
-
-
-def _times(by_day: list[dict[str, Any]], name: str) -> list[datetime]:
-    return [counts[name].astimezone(UTC) for counts in by_day if counts[name] is not None]
-
-
-def _union(by_day: list[dict[str, Any]], name: str) -> list[str]:
-    return sorted({value for counts in by_day for value in counts[name]})

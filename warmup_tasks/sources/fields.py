@@ -16,9 +16,9 @@ from warmup_tasks.identity import check_salt
 from warmup_tasks.sources.faults import BadRecordError, Fault
 
 Path = str | tuple[str, ...]
-_EARLIEST, _LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS_PER_S = ((10**11, 1), (10**14, 10**3), (10**17, 10**6), (10**20, 10**9))  # below the bound, so many a second
+UNITS_PER_S = ((10**11, 1), (10**14, 10**3), (10**17, 10**6), (10**20, 10**9))  # below the bound, so many a second
 
 
 def find(record: Mapping[str, Any], paths: Sequence[Path]) -> tuple[str, Any]:
@@ -68,12 +68,15 @@ def number(record: Mapping[str, Any], *paths: Path, scale: float = 1.0) -> float
 
 
 def count(record: Mapping[str, Any], *paths: Path) -> int | None:
-    """Return a field as a whole number ≥ 0 that fits into 63 bits."""
+    """Return a field as a whole number ≥ 0 that fits into 63 bits, exact where the log has it as such."""
+    name, found = find(record, paths)
+    if type(found) is int and 0 <= found < 2**63:
+        return found
     value = number(record, *paths)
     if value is None:
         return None
     if not value.is_integer() or value >= 2**63:
-        raise BadRecordError(Fault.BAD_VALUE, f"{find(record, paths)[0]} is no whole number")
+        raise BadRecordError(Fault.BAD_VALUE, f"{name} is no whole number")
     return int(value)
 
 
@@ -176,7 +179,7 @@ def parse_time(value: Any, name: str) -> datetime:
         moment = _from_number(value, name)
     else:
         raise wrong_type(name, value, "a time")
-    if not _EARLIEST <= moment < _LATEST:
+    if not EARLIEST <= moment < LATEST:
         raise BadRecordError(Fault.BAD_TIME, f"{name} lies outside 2000 to 2199")
     return moment
 
@@ -184,7 +187,7 @@ def parse_time(value: Any, name: str) -> datetime:
 def _from_number(value: float, name: str) -> datetime:
     if isinstance(value, float) and not math.isfinite(value):
         raise BadRecordError(Fault.BAD_TIME, f"{name} is not finite")
-    for bound, per_s in _UNITS_PER_S:
+    for bound, per_s in UNITS_PER_S:
         if 0 < value < bound:
             is_exact = isinstance(value, int)
             microseconds = int(value) * 10**6 // per_s if is_exact else round(value * (10**6 / per_s))

@@ -3,7 +3,8 @@
 The decisions stand in ``sql/sources``; here they are run and published, again when another extraction came first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -13,65 +14,94 @@ from warmup_tasks.lake import Lake, queries
 from warmup_tasks.lake.schemas import FEEDBACK, QUARANTINE, REQUESTS
 from warmup_tasks.resources import sql
 
-_MEMORY_LIMIT = "1GB"
+_CLOSED = pa.schema([("file", pa.string()), ("lines", pa.int64())])
+_KNOWN = pa.schema(
+    [("file", pa.string()), ("name", pa.string()), ("first_line", pa.int64()), ("last_line", pa.int64())]
+)
+_KEPT = pa.schema([("file", pa.string()), ("name", pa.string()), ("lines", pa.int64())])
 
 
-def merge_requests(lake: Lake, day: date, staged: Sequence[str], spill_folder: str) -> tuple[str, dict[str, Any]]:
-    """Merge one day's staged requests into the lake.
+@dataclass(frozen=True)
+class Extent:
+    """Which lines are read now, and which were read before.
 
-    Args:
+    Attributes:
+        closed: file → lines with an end, of each file that was read now.
+        known: file, the name that its rows have in the lake, first and last line, of what was counted before.
+        kept: file, the name that its rows have in the quarantine, last line, of files not read from their beginning.
+    """
+
+    closed: Mapping[str, int]
+    known: Sequence[tuple[str, str, int, int]]
+    kept: Sequence[tuple[str, str, int]]
+
+
+@dataclass(frozen=True)
+class Merger:
+    """Merges into one lake, with bounded memory.
+
+    Attributes:
         lake: where to.
-        day: the UTC day.
-        staged: Parquet files with the columns of ``REQUESTS``.
+        extent: which lines the staged rows stand for.
         spill_folder: where DuckDB may spill.
-
-    Returns:
-        The partition's reference, and the row of ``sql/sources/count_requests.sql`` with ``duplicates`` beside it.
+        memory_limit: of each DuckDB.
     """
-    while True:
-        parent = lake.latest("requests", f"{day}")
-        stored = lake.files(parent, "requests") if parent else REQUESTS.empty_table()
-        with lake.connect(memory_limit=_MEMORY_LIMIT, spill_folder=spill_folder) as connection:
-            queries.add_view(connection, "rows_staged", staged)
-            queries.add_view(connection, "rows_stored", stored)
-            ranking = queries.run(connection, sql("sources/rank_requests"), {})
-            queries.add_view(connection, "ranking", ranking)
-            (counts,) = queries.run(connection, sql("sources/count_requests"), {}).to_pylist()
-            duplicates = ranking["is_duplicate"].combine_chunks().true_count
-            merged = queries.stream(connection, sql("sources/merge_requests"), REQUESTS)
-            ref = lake.publish_onto(parent, "requests", f"{day}", {"requests": merged})
-        if ref is not None:
-            return ref, {**counts, "duplicates": duplicates}
+
+    lake: Lake
+    extent: Extent
+    spill_folder: str
+    memory_limit: str
+
+    def requests(self, day: date, staged: Sequence[str]) -> list[dict[str, Any]]:
+        """Merge one day's staged requests (files with the columns of ``REQUESTS``); return ``count_requests``' rows."""
+        while True:
+            parent = self.lake.latest("requests", f"{day}")
+            with self._connect() as connection:
+                queries.add_view(connection, "rows_staged", staged)
+                queries.add_view(connection, "rows_stored", self._stored(parent, "requests", REQUESTS))
+                queries.add_view(connection, "closed", _table(self.extent.closed.items(), _CLOSED))
+                queries.add_view(connection, "known", _table(self.extent.known, _KNOWN))
+                queries.add_view(connection, "ranking", queries.run(connection, sql("sources/rank_requests"), {}))
+                counts: list[dict[str, Any]] = queries.run(connection, sql("sources/count_requests"), {}).to_pylist()
+                merged = queries.stream(connection, sql("sources/merge_requests"), REQUESTS)
+                if self.lake.publish_onto(parent, "requests", f"{day}", {"requests": merged}):
+                    return counts
+
+    def feedback(self, day: date, staged: Sequence[str]) -> list[dict[str, Any]]:
+        """Merge one day's staged feedback; return ``count_feedback``'s rows."""
+        while True:
+            parent = self.lake.latest("feedback", f"{day}")
+            with self._connect() as connection:
+                queries.add_view(connection, "rows_staged", staged)
+                queries.add_view(connection, "rows_stored", self._stored(parent, "feedback", FEEDBACK))
+                queries.add_view(connection, "closed", _table(self.extent.closed.items(), _CLOSED))
+                counts: list[dict[str, Any]] = queries.run(connection, sql("sources/count_feedback"), {}).to_pylist()
+                merged = queries.stream(connection, sql("sources/merge_feedback"), FEEDBACK)
+                if self.lake.publish_onto(parent, "feedback", f"{day}", {"feedback": merged}):
+                    return counts
+
+    def quarantine(self, place: str, staged: Sequence[str], log: str) -> str | None:
+        """Publish a log's quarantine: what was read now, and what still stands; return the reference.
+
+        A log without faults gets a partition only where an older reading left one.
+        """
+        stored = self.lake.latest("quarantine", place)
+        if not staged and stored is None:
+            return None
+        with self._connect() as connection:
+            queries.add_view(connection, "rows_staged", staged or QUARANTINE.empty_table())
+            queries.add_view(connection, "rows_stored", self._stored(stored, "quarantine", QUARANTINE))
+            queries.add_view(connection, "kept", _table(self.extent.kept, _KEPT))
+            rows = queries.stream(connection, sql("sources/list_quarantine"), QUARANTINE)
+            return self.lake.publish("quarantine", place, {"quarantine": rows}, {"log": log})
+
+    def _connect(self) -> Any:
+        return self.lake.connect(memory_limit=self.memory_limit, spill_folder=self.spill_folder)
+
+    def _stored(self, ref: str | None, table: str, schema: pa.Schema) -> pa.Table | Sequence[str]:
+        return self.lake.files(ref, table) if ref else schema.empty_table()
 
 
-def merge_feedback(lake: Lake, day: date, staged: Sequence[str], spill_folder: str) -> tuple[str, int, int]:
-    """Merge one day's staged feedback into the lake; return reference, rows of this log, duplicates within it."""
-    while True:
-        parent = lake.latest("feedback", f"{day}")
-        stored = lake.files(parent, "feedback") if parent else FEEDBACK.empty_table()
-        with lake.connect(memory_limit=_MEMORY_LIMIT, spill_folder=spill_folder) as connection:
-            queries.add_view(connection, "rows_staged", staged)
-            queries.add_view(connection, "rows_stored", stored)
-            (counts,) = queries.run(connection, sql("sources/count_feedback"), {}).to_pylist()
-            merged = queries.stream(connection, sql("sources/merge_feedback"), FEEDBACK)
-            ref = lake.publish_onto(parent, "feedback", f"{day}", {"feedback": merged})
-        if ref is not None:
-            return ref, counts["kept"], counts["staged"] - counts["kept"]
-
-
-def publish_quarantine(
-    lake: Lake, log_digest: str, staged: Sequence[str], log: str, spill_folder: str
-) -> tuple[str | None, dict[str, int]]:
-    """Publish a log's quarantine, the newest reading replacing older ones; return reference and rows by reason.
-
-    A log without faults gets a partition only where an older reading left one.
-    """
-    if not staged and lake.latest("quarantine", log_digest) is None:
-        return None, {}
-    source: pa.Table | Sequence[str] = staged or QUARANTINE.empty_table()
-    with lake.connect(memory_limit=_MEMORY_LIMIT, spill_folder=spill_folder) as connection:
-        queries.add_view(connection, "rows_staged", source)
-        reasons = queries.run(connection, sql("sources/count_quarantine"), {}).to_pylist()
-        rows = queries.stream(connection, sql("sources/list_quarantine"), QUARANTINE)
-        ref = lake.publish("quarantine", log_digest, {"quarantine": rows}, {"log": log})
-    return ref, {row["reason"]: row["rows"] for row in reasons}
+def _table(rows: Any, schema: pa.Schema) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.table([pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema)

@@ -9,7 +9,8 @@ from typing import Any
 
 from warmup_tasks.items import Feedback
 from warmup_tasks.sources import fields, prompts
-from warmup_tasks.sources.base import Mapped, Recognition, Request, Sample, Source
+from warmup_tasks.sources.base import Batch, BatchSource, Recognition, Sample
+from warmup_tasks.sources.columns import Rows
 from warmup_tasks.sources.faults import BadRecordError, Fault
 
 _PROMPT_FIELDS = {"messages", "prompt", "token_ids", "tools", "template_args"}
@@ -24,7 +25,7 @@ _FEEDBACK_FIELDS = _PROMPT_FIELDS | {
 _TYPES = {"chat", "completion", "embedding", "unknown"}
 
 
-class NormalisedSource(Source):
+class NormalisedSource(BatchSource):
     """Reads the project's own JSON lines."""
 
     name = "normalised"
@@ -33,52 +34,69 @@ class NormalisedSource(Source):
         """A line belongs to this format when its ``record`` says request or feedback."""
         return sample.vote(lambda r: r.get("record") in ("request", "feedback"), "'record' is request or feedback")
 
-    def read_record(self, record: Mapping[str, Any]) -> Mapped:
-        """Return a request or a feedback row."""
-        kind = record.get("record")
-        if kind == "request":
-            _refuse_unknown(record, _REQUEST_FIELDS)
-            return _request(record)
-        if kind == "feedback":
-            _refuse_unknown(record, _FEEDBACK_FIELDS)
-            return _feedback(record)
-        raise BadRecordError(Fault.BAD_VALUE, "record must be 'request' or 'feedback'")
+    def read_batch(self, batch: Batch) -> None:
+        """Read requests and feedback rows."""
+        rows = batch.rows()
+        kinds = rows.values("record")
+        if kinds.count("request") < len(kinds):
+            for place, (record, kind) in enumerate(zip(batch.records, kinds, strict=True)):
+                if kind != "request":
+                    _read_other(batch, place, record, kind)
+        requests = rows.where(kind == "request" for kind in kinds)
+        _refuse_unknown(requests, _REQUEST_FIELDS)
+        prompt = requests.map(_prompt, default=prompts.NO_CONTENT)
+        batch.take_rows(
+            requests,
+            prompt=prompt,
+            request_type=requests.map(_request_type, requests.text("request_type"), prompt),
+            time=requests.time("time"),
+            request_id=requests.text("request_id"),
+            tenant=requests.tenant("tenant"),
+            model=requests.text("model"),
+            adapter=requests.text("adapter"),
+            cache_salt=requests.salt("cache_salt"),
+            session_id=requests.text("session_id"),
+            is_truncated=requests.flag("is_truncated"),
+            block_hashes=requests.hashes("block_hashes"),
+            block_tokens=requests.small_count("block_tokens"),
+            input_tokens=requests.count("input_tokens"),
+            output_tokens=requests.count("output_tokens"),
+            cached_tokens=requests.count("cached_tokens"),
+            ttft_ms=requests.number("ttft_ms"),
+            latency_ms=requests.number("latency_ms"),
+            status=requests.small_count("status"),
+            answer_text=requests.text("answer_text"),
+        )
 
 
-def _refuse_unknown(record: Mapping[str, Any], known: set[str]) -> None:
-    unknown = sorted(name for name in record if name not in known and not name.startswith("x_"))
-    if unknown:
-        raise BadRecordError(Fault.UNKNOWN_FIELD, ", ".join(name[:40] for name in unknown[:5]))
+def _read_other(batch: Batch, place: int, record: Mapping[str, Any], kind: Any) -> None:
+    row = Rows([record], [place], batch.faults)
+    if kind != "feedback":
+        row.refuse(0, BadRecordError(Fault.BAD_VALUE, "record must be 'request' or 'feedback'"))
+        return
+    _refuse_unknown(row, _FEEDBACK_FIELDS)
+    (feedback,) = row.map(_feedback)
+    if place not in batch.faults:
+        batch.take_other(place, feedback)
 
 
-def _request(record: Mapping[str, Any]) -> Request:
-    prompt = _prompt(record)
-    request_type = fields.text(record, "request_type") or ("chat" if record.get("messages") else "completion")
+def _refuse_unknown(rows: Rows, known: set[str]) -> None:
+    if rows.names <= known:
+        return
+    for row, record in enumerate(rows.objects):
+        unknown = sorted(name for name in record if name not in known and not name.startswith("x_"))
+        if unknown:
+            detail = ", ".join(name[:40] for name in unknown[:5])
+            rows.refuse(row, BadRecordError(Fault.UNKNOWN_FIELD, detail))
+
+
+def _request_type(record: Mapping[str, Any], named: str | None, prompt: prompts.Prompt) -> str:
+    if prompt.body_json is None and "request_type" not in record:
+        return "unknown"
+    request_type = named or ("chat" if record.get("messages") else "completion")
     if request_type not in _TYPES:
         raise BadRecordError(Fault.BAD_VALUE, f"request_type must be one of {', '.join(sorted(_TYPES))}")
-    if prompt.body_json is None and "request_type" not in record:
-        request_type = "unknown"
-    return Request(
-        time=fields.time(record, "time"),
-        request_id=fields.text(record, "request_id"),
-        tenant=fields.tenant(record, "tenant"),
-        model=fields.text(record, "model"),
-        adapter=fields.text(record, "adapter"),
-        cache_salt=fields.salt(record, "cache_salt"),
-        request_type=request_type,
-        session_id=fields.text(record, "session_id"),
-        prompt=prompt,
-        is_truncated=fields.flag(record, "is_truncated"),
-        block_hashes=fields.hashes(record, "block_hashes"),
-        block_tokens=fields.small_count(record, "block_tokens"),
-        input_tokens=fields.count(record, "input_tokens"),
-        output_tokens=fields.count(record, "output_tokens"),
-        cached_tokens=fields.count(record, "cached_tokens"),
-        ttft_ms=fields.number(record, "ttft_ms"),
-        latency_ms=fields.number(record, "latency_ms"),
-        status=fields.small_count(record, "status"),
-        answer_text=fields.text(record, "answer_text"),
-    )
+    return request_type
 
 
 def _feedback(record: Mapping[str, Any]) -> Feedback:

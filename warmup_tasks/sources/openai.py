@@ -5,15 +5,18 @@ time, tenant, latency and status are understood. ``docs/sources.md`` lists them,
 """
 
 from collections.abc import Mapping
+from itertools import compress
 from typing import Any
 
 from warmup_tasks.sources import fields, prompts
-from warmup_tasks.sources.base import Mapped, NotARequest, Recognition, Request, Sample, Source
+from warmup_tasks.sources.base import Batch, BatchSource, Recognition, Sample
+from warmup_tasks.sources.columns import Column, Rows
 from warmup_tasks.sources.fields import Path
 
 _BODY: tuple[str, ...] = ("request", "request_body", "body")
 _RESPONSE: tuple[str, ...] = ("response", "response_body")
 _CONTENT = ("messages", "prompt", "input")
+_NAMED = (*_CONTENT, "model")
 _OTHER_ENDPOINTS = (
     "health", "healthz", "livez", "readyz", "ping", "metrics", "version", "models", "tokenize", "detokenize", "rerank",
     "score", "moderations", "files", "batches", "transcriptions", "speech", "generations", "load",
@@ -41,7 +44,7 @@ _OUTCOMES = {
 }
 
 
-class OpenAISource(Source):
+class OpenAISource(BatchSource):
     """Reads OpenAI-style request and response lines."""
 
     name = "openai"
@@ -50,39 +53,52 @@ class OpenAISource(Source):
         """A line belongs to this format when it has a request body with content, nested or flat."""
         return sample.vote(_has_body, "a request body with messages, prompt or input", 0.8)
 
-    def read_record(self, record: Mapping[str, Any]) -> Mapped:
-        """Return the request, or say that this line is none: another endpoint, or neither body nor model."""
-        endpoint = _endpoint(record)
-        if endpoint in _OTHER_ENDPOINTS:
-            return NotARequest(f"endpoint {endpoint}")
-        body, response = _body(record), _response(record)
-        if not any(body.get(name) is not None for name in (*_CONTENT, "model")):
-            return NotARequest("neither a request body nor a model")
-        usage = fields.mapping(response, "usage") or fields.mapping(record, "usage")
-        request_type, prompt = _prompt(body, endpoint)
-        named, base = fields.text(body, "model"), fields.text(record, "base_model")
-        adapter = fields.text(record, "adapter", "lora_name", ("lora_request", "lora_name"))
-        if base is not None and adapter is None and named != base:
-            adapter = named
-        return Request(
-            time=fields.time({**record, "response_created": response.get("created")}, *_TIME, "response_created"),
-            request_id=fields.text(record, "request_id", "id") or fields.text(response, "id"),
-            tenant=_tenant(record, body),
-            model=base or named,
-            adapter=adapter,
-            cache_salt=fields.salt({**record, **body}, "cache_salt"),
-            request_type=request_type,
-            session_id=fields.text(record, *_SESSION) or fields.text(body, *_SESSION),
-            prompt=prompt,
-            is_truncated=fields.flag(record, "truncated", "is_truncated"),
-            input_tokens=fields.count(usage, "prompt_tokens", "input_tokens"),
-            output_tokens=fields.count(usage, "completion_tokens", "output_tokens"),
-            cached_tokens=fields.count(usage, *_CACHED),
-            ttft_ms=_milliseconds(record, _TTFT_MS, _TTFT_S),
-            latency_ms=_milliseconds(record, _LATENCY_MS, _LATENCY_S),
-            status=_status(record, response),
-            answer_text=_answer(response),
-        )
+    def read_batch(self, batch: Batch) -> None:
+        """Read requests; a line of another endpoint, or with neither body nor model, is none."""
+        rows = batch.rows()
+        endpoints = _endpoints(rows)
+        for place, endpoint in enumerate(endpoints):
+            if endpoint in _OTHER_ENDPOINTS:
+                batch.not_requests[place] = f"endpoint {endpoint}"
+        rows = rows.where(endpoint not in _OTHER_ENDPOINTS for endpoint in endpoints)
+        bodies = _bodies(rows)
+        for place, body in zip(rows.places, bodies, strict=True):
+            if place not in batch.faults and all(body.get(name) is None for name in _NAMED):
+                batch.not_requests[place] = "neither a request body nor a model"
+        is_request = [place not in batch.not_requests for place in rows.places]
+        rows, bodies = rows.where(is_request), list(compress(bodies, is_request))
+        _read_requests(batch, rows, rows.beside(bodies), [endpoints[place] for place in rows.places])
+
+
+def _read_requests(batch: Batch, rows: Rows, bodies: Rows, endpoints: list[str]) -> None:
+    responses = rows.beside(_responses(rows))
+    usage = rows.beside(_usages(rows, responses))
+    prompt = bodies.map(_prompt, endpoints, default=("unknown", prompts.NO_CONTENT))
+    named, base = bodies.text("model"), rows.text("base_model")
+    adapter = rows.text("adapter", "lora_name", ("lora_request", "lora_name"))
+    batch.take_rows(
+        rows,
+        time=_times(rows, responses),
+        request_id=responses.fill(rows.text("request_id", "id"), lambda these: these.text("id")),
+        tenant=_tenants(rows, bodies),
+        model=[base or name for base, name in zip(base, named, strict=True)],
+        adapter=[
+            name if adapter is None and base is not None and name != base else adapter
+            for adapter, base, name in zip(adapter, base, named, strict=True)
+        ],
+        cache_salt=_salts(rows, bodies),
+        request_type=[kind for kind, _ in prompt],
+        session_id=bodies.fill(rows.text(*_SESSION), lambda these: these.text(*_SESSION)),
+        prompt=[content for _, content in prompt],
+        is_truncated=rows.flag("truncated", "is_truncated"),
+        input_tokens=usage.count("prompt_tokens", "input_tokens"),
+        output_tokens=usage.count("completion_tokens", "output_tokens"),
+        cached_tokens=usage.count(*_CACHED),
+        ttft_ms=rows.fill(rows.number(*_TTFT_MS), lambda these: these.number(*_TTFT_S, scale=1000.0)),
+        latency_ms=rows.fill(rows.number(*_LATENCY_MS), lambda these: these.number(*_LATENCY_S, scale=1000.0)),
+        status=_statuses(rows, responses),
+        answer_text=responses.map(_answer),
+    )
 
 
 def _has_body(record: Mapping[str, Any]) -> bool:
@@ -92,12 +108,22 @@ def _has_body(record: Mapping[str, Any]) -> bool:
     return has_content and (bool(nested) or "model" in record)
 
 
+def _bodies(rows: Rows) -> list[dict[str, Any]]:
+    found = rows.values(*_BODY)
+    return found if _are_simple(found) else rows.map(_body, default={})
+
+
 def _body(record: Mapping[str, Any]) -> dict[str, Any]:
     name, value = fields.find(record, _BODY)
     if not _is_object(value):
         return dict(record)
     body = fields.mapping(record, name)
     return fields.mapping(body, "body") if _is_object(body.get("body")) else body
+
+
+def _responses(rows: Rows) -> list[dict[str, Any]]:
+    found = rows.values(*_RESPONSE)
+    return found if _are_simple(found) else rows.map(_response, default={})
 
 
 def _response(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,13 +135,31 @@ def _response(record: Mapping[str, Any]) -> dict[str, Any]:
     return {} if name else {name: record[name] for name in ("choices", "usage", "error") if name in record}
 
 
+def _are_simple(values: list[Any]) -> bool:
+    """Say whether all values are objects that hold no ``body`` of their own."""
+    return all(type(value) is dict and "body" not in value for value in values)
+
+
 def _is_object(value: Any) -> bool:
     return isinstance(value, dict) or (isinstance(value, str) and value.lstrip().startswith("{"))
 
 
-def _endpoint(record: Mapping[str, Any]) -> str:
-    _, value = fields.find(record, ("endpoint", "path", "url", ("request", "url"), ("request", "path")))
-    return value.partition("?")[0].rstrip("/").rpartition("/")[2].lower() if isinstance(value, str) else ""
+def _usages(rows: Rows, responses: Rows) -> list[dict[str, Any]]:
+    return responses.map(
+        lambda response, record: fields.mapping(response, "usage") or fields.mapping(record, "usage"),
+        rows.objects,
+        default={},
+    )
+
+
+def _endpoints(rows: Rows) -> list[str]:
+    values = rows.values("endpoint", "path", "url", ("request", "url"), ("request", "path"))
+    ends = {value: _last_part(value) for value in {value for value in values if isinstance(value, str)}}
+    return [ends[value] if isinstance(value, str) else "" for value in values]
+
+
+def _last_part(path: str) -> str:
+    return path.partition("?")[0].rstrip("/").rpartition("/")[2].lower()
 
 
 def _prompt(body: Mapping[str, Any], endpoint: str) -> tuple[str, prompts.Prompt]:
@@ -128,20 +172,39 @@ def _prompt(body: Mapping[str, Any], endpoint: str) -> tuple[str, prompts.Prompt
     return "unknown", prompts.NO_CONTENT
 
 
-def _tenant(record: Mapping[str, Any], body: Mapping[str, Any]) -> str | None:
+def _times(rows: Rows, responses: Rows) -> Column:
+    """Return when the requests came; last the time at which the response was made."""
+    own = rows.values(*_TIME)
+    if None not in own and "" not in own:
+        return rows.time(*_TIME)
+    created = responses.values("created")
+    objects = [{**record, "response_created": when} for record, when in zip(rows.objects, created, strict=True)]
+    return rows.beside(objects).time(*_TIME, "response_created")
+
+
+def _tenants(rows: Rows, bodies: Rows) -> list[str | None]:
     """A log that names users only is read user by user: an answer is never shared between them."""
-    return (
-        fields.tenant(record, "tenant")
-        or fields.text(record, *_TENANT)
-        or fields.text(record if isinstance(record.get("metadata"), dict) else {}, *_METADATA_TENANT)
-        or fields.text(body, "user")
-        or fields.text(record, "user", "end_user")
-    )
+    named = rows.tenant("tenant")
+    named = rows.fill(named, lambda these: these.text(*_TENANT))
+    named = rows.fill(named, lambda these: these.map(_metadata_tenant))
+    named = bodies.fill(named, lambda these: these.text("user"))
+    return rows.fill(named, lambda these: these.text("user", "end_user"))
 
 
-def _milliseconds(record: Mapping[str, Any], in_ms: tuple[Path, ...], in_s: tuple[Path, ...]) -> float | None:
-    value = fields.number(record, *in_ms)
-    return value if value is not None else fields.number(record, *in_s, scale=1000.0)
+def _metadata_tenant(record: Mapping[str, Any]) -> str | None:
+    return fields.text(record, *_METADATA_TENANT) if isinstance(record.get("metadata"), dict) else None
+
+
+def _salts(rows: Rows, bodies: Rows) -> list[str | None]:
+    if "cache_salt" not in rows.names | bodies.names:
+        return [None] * len(rows)
+    return rows.beside([{**o, **b} for o, b in zip(rows.objects, bodies.objects, strict=True)]).salt("cache_salt")
+
+
+def _statuses(rows: Rows, responses: Rows) -> list[int | None]:
+    if set(map(type, rows.values(*_STATUS))) == {int}:
+        return rows.small_count(*_STATUS)
+    return rows.map(_status, responses.objects)
 
 
 def _status(record: Mapping[str, Any], response: Mapping[str, Any]) -> int | None:

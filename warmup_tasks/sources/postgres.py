@@ -27,6 +27,7 @@ class SpendLogsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     protocol = PROTOCOLS
     cachable = False
+    is_forward_only = True
 
     def __init__(self, url: str, **options: Any) -> None:
         super().__init__(**options)

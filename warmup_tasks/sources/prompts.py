@@ -3,8 +3,8 @@
 Here a logged request body becomes the JSON of ``items.PromptBody`` and its digest. No format's field names.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import orjson
 
@@ -13,12 +13,49 @@ from warmup_tasks.identity import prompt_digest
 from warmup_tasks.sources.faults import BadRecordError, Fault
 from warmup_tasks.sources.fields import wrong_type
 
+_CONTENTS = ("messages", "prompt", "token_ids")
+_WHY_NONE = "a number that JSON cannot carry, half a character, or nesting too deep"
 
-class Prompt(NamedTuple):
-    """A prompt's stored form; both None where the log holds no content, or content that is not one prompt."""
 
-    body_json: str | None = None
-    sha256: str | None = None
+class Prompt:
+    """A prompt as it is stored, both forms None where the log holds no content, or content that is not one prompt."""
+
+    __slots__ = ("_body", "_sha256", "body_json")
+
+    def __init__(self, body: Mapping[str, Any] | None = None) -> None:
+        """Take the fields of a ``PromptBody``, in their order.
+
+        Raises:
+            BadRecordError: they cannot be written as JSON.
+        """
+        self._body, self._sha256 = body, None if body is None else ""
+        self.body_json: str | None = None
+        if body is not None:
+            try:
+                self.body_json = orjson.dumps(body).decode()
+            except orjson.JSONEncodeError:
+                raise BadRecordError(Fault.NO_CANONICAL_FORM, _WHY_NONE) from None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Prompt) and self.body_json == other.body_json
+
+    def __hash__(self) -> int:
+        return hash(self.body_json)
+
+    @property
+    def sha256(self) -> str | None:
+        """The prompt's digest, made when it is first asked for.
+
+        Raises:
+            BadRecordError: the prompt has no canonical form.
+        """
+        if self._sha256 == "" and self._body is not None:
+            content = next(self._body[name] for name in _CONTENTS if name in self._body)
+            try:
+                self._sha256 = prompt_digest(content, self._body.get("tools"), self._body.get("template_args"))
+            except ConfigurationError:
+                raise BadRecordError(Fault.NO_CANONICAL_FORM, _WHY_NONE) from None
+        return self._sha256
 
 
 NO_CONTENT = Prompt()
@@ -26,15 +63,16 @@ NO_CONTENT = Prompt()
 
 def chat(messages: Any, tools: Any = None, template_args: Any = None) -> Prompt:
     """Return the prompt of a chat request; an empty list of messages is no content."""
-    _objects("messages", messages)
+    _check_objects("messages", messages)
+    body = {"messages": messages}
     if tools is not None:
-        _objects("tools", tools)
-    if template_args is not None and not isinstance(template_args, dict):
-        raise wrong_type("template arguments", template_args, "an object")
-    if not messages:
-        return NO_CONTENT
-    body = {"messages": messages, "tools": tools, "template_args": template_args}
-    return _prompt(messages, {name: value for name, value in body.items() if value is not None})
+        _check_objects("tools", tools)
+        body["tools"] = tools
+    if template_args is not None:
+        if not isinstance(template_args, dict):
+            raise wrong_type("template arguments", template_args, "an object")
+        body["template_args"] = template_args
+    return Prompt(body) if messages else NO_CONTENT
 
 
 def completion(prompt: Any, name: str = "prompt") -> Prompt:
@@ -47,27 +85,21 @@ def completion(prompt: Any, name: str = "prompt") -> Prompt:
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]
     if isinstance(prompt, str):
-        return _prompt(prompt, {"prompt": prompt}) if prompt else NO_CONTENT
+        return Prompt({"prompt": prompt}) if prompt else NO_CONTENT
     if not isinstance(prompt, list):
         raise wrong_type(name, prompt, "text or a list")
-    if all(isinstance(token, int) and not isinstance(token, bool) and token >= 0 for token in prompt):
-        return _prompt(prompt, {"token_ids": prompt}) if prompt else NO_CONTENT
+    if set(map(type, prompt)) <= {int} and min(prompt, default=0) >= 0:
+        return Prompt({"token_ids": prompt}) if prompt else NO_CONTENT
     if all(isinstance(part, str | list) for part in prompt):
         return NO_CONTENT
     raise wrong_type(name, prompt, "text, token ids or a list of prompts")
 
 
-def _objects(name: str, value: Any) -> None:
+def _check_objects(name: str, value: Any) -> None:
     if not isinstance(value, list):
         raise wrong_type(name, value, "a list")
+    if set(map(type, value)) <= {dict}:
+        return
     for position, part in enumerate(value):
         if not isinstance(part, dict):
             raise wrong_type(f"{name}[{position}]", part, "an object")
-
-
-def _prompt(content: str | Sequence[Any], body: dict[str, Any]) -> Prompt:
-    try:
-        sha256 = prompt_digest(content, body.get("tools"), body.get("template_args"))
-    except (ConfigurationError, RecursionError):
-        raise BadRecordError(Fault.NO_CANONICAL_FORM, "a number beyond 2^53, or nesting too deep") from None
-    return Prompt(orjson.dumps(body).decode(), sha256)

@@ -35,10 +35,27 @@ class LogFile(NamedTuple):
     size_bytes: int
     fs: Any
 
-    def blocks(self, on_progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
-        """Yield the decompressed content block by block; raises ``DamagedFileError`` where that ends too early."""
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the file's bytes are not its content."""
         with self.fs.open(self.path, "rb") as handle:
-            for block in _decompressed(handle):
+            magic = handle.read(len(_ZSTD_MAGIC))
+        return bool(magic.startswith(_GZIP_MAGIC) or magic == _ZSTD_MAGIC)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether the file keeps its bytes, so that reading can go on where it ended; the rows of a database do not."""
+        return not getattr(self.fs, "is_forward_only", False)
+
+    def blocks(self, on_progress: Callable[[int], None] | None = None, start: int = 0) -> Iterator[bytes]:
+        """Yield the decompressed content block by block; raises ``DamagedFileError`` where that ends too early.
+
+        Args:
+            on_progress: called with the bytes read so far, as they stand in the file.
+            start: bytes of content to leave out.
+        """
+        with self.fs.open(self.path, "rb") as handle:
+            for block in _decompressed(handle, start):
                 if on_progress is not None:
                     on_progress(handle.tell())
                 yield block
@@ -104,11 +121,11 @@ def lines(blocks: Iterator[bytes], max_line_bytes: int = MAX_LINE_BYTES) -> Iter
 
     Where the content ends too early, the last line carries that fault, even when nothing of it was left.
     """
-    number, open_line, is_damaged = 0, _OpenLine(max_line_bytes), False
+    number, open_line, is_damaged = 0, OpenLine(max_line_bytes), False
+    mark = _BOM
     try:
         for block in blocks:
-            if number == 0 and not open_line.size_bytes:
-                block = block.removeprefix(_BOM)
+            block, mark = block.removeprefix(mark), b""
             *pieces, rest = block.split(b"\n")
             for piece in pieces:
                 open_line.add(piece)
@@ -128,19 +145,20 @@ def lines(blocks: Iterator[bytes], max_line_bytes: int = MAX_LINE_BYTES) -> Iter
 
 def json_records(log_lines: Iterator[Line]) -> Iterator[Raw]:
     """Parse lines as JSON objects, one a line."""
-    for line in log_lines:
-        if line.fault is not None:
-            yield Raw(line, {})
-            continue
-        try:
-            value = orjson.loads(line.data)
-        except orjson.JSONDecodeError:
-            yield Raw(line._replace(fault=_why_not_json(line)), {})
-            continue
-        if isinstance(value, dict):
-            yield Raw(line, value)
-        else:
-            yield Raw(line._replace(fault=Fault.NOT_AN_OBJECT, detail=type(value).__name__), {})
+    return map(json_record, log_lines)
+
+
+def json_record(line: Line) -> Raw:
+    """Parse a line as a JSON object."""
+    if line.fault is not None:
+        return Raw(line, {})
+    try:
+        value = orjson.loads(line.data)
+    except orjson.JSONDecodeError:
+        return Raw(line._replace(fault=_why_not_json(line)), {})
+    if isinstance(value, dict):
+        return Raw(line, value)
+    return Raw(line._replace(fault=Fault.NOT_AN_OBJECT, detail=type(value).__name__), {})
 
 
 def sample(file: LogFile) -> list[Line]:
@@ -155,13 +173,14 @@ def sample(file: LogFile) -> list[Line]:
     return taken
 
 
-class _OpenLine:
-    """The line that is being read."""
+class OpenLine:
+    """The line that is being read; beyond the limit it is counted and hashed, but not held."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.parts, self.size_bytes, self.held, self.hash = limit, [b""], 0, 0, hashlib.sha256()
 
     def add(self, piece: bytes) -> None:
+        """Take the next part of the line."""
         self.size_bytes += len(piece)
         if self.size_bytes <= self.limit:
             self.parts.append(piece)
@@ -171,6 +190,7 @@ class _OpenLine:
         self.parts = []
 
     def close(self, number: int) -> Line:
+        """Return the line, with its fault if it is too long, and begin the next one."""
         if self.size_bytes <= self.limit:
             line = Line(number, b"".join(self.parts), self.size_bytes)
         else:
@@ -200,16 +220,14 @@ class _ZstdFile(io.RawIOBase):
         return bytes(self.stream.read(_ZSTD_BLOCK_BYTES))
 
 
-def _decompressed(handle: Any) -> Iterator[bytes]:
+def _decompressed(handle: Any, start: int) -> Iterator[bytes]:
     magic = handle.read(4)
-    handle.seek(0)
-    if magic.startswith(_GZIP_MAGIC):
-        reader: Any = gzip.GzipFile(fileobj=handle)
-    elif magic == _ZSTD_MAGIC:
-        reader = _ZstdFile(handle)
-    else:
+    is_gzip, is_zstd = magic.startswith(_GZIP_MAGIC), magic == _ZSTD_MAGIC
+    handle.seek(0 if is_gzip or is_zstd else start)
+    if not is_gzip and not is_zstd:
         yield from iter(lambda: handle.read(_BLOCK_BYTES), b"")
         return
+    reader: Any = gzip.GzipFile(fileobj=handle) if is_gzip else _ZstdFile(handle)
     while True:
         try:
             block = reader.read1(_BLOCK_BYTES)
@@ -222,4 +240,6 @@ def _decompressed(handle: Any) -> Iterator[bytes]:
             raise DamagedFileError(fault) from None
         if not block:
             return
-        yield block
+        if start < len(block):
+            yield block[start:]
+        start = max(0, start - len(block))

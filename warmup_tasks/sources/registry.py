@@ -58,6 +58,11 @@ def formats() -> list[str]:
     return [AUTO, *(source.name for source in SOURCES)]
 
 
+def named(name: str) -> Source:
+    """Return the format of that name; ``StopIteration`` where there is none."""
+    return next(source for source in SOURCES if source.name == name)
+
+
 def choose(file: reading.LogFile, log_format: str) -> Choice:
     """Return the format of a file: the one that was asked for, or with ``auto`` the one that is surest of it.
 
@@ -67,7 +72,7 @@ def choose(file: reading.LogFile, log_format: str) -> Choice:
     if log_format not in formats():
         raise ConfigurationError(f"log_format: {log_format!r} is not known; use one of {', '.join(formats())}")
     if log_format != AUTO:
-        return Choice(next(source for source in SOURCES if source.name == log_format), "asked for")
+        return Choice(named(log_format), "asked for")
     seen = look_at(file)
     best, recognition = max(((s, s.recognise(seen)) for s in SOURCES), key=lambda pair: pair[1].score)
     if recognition.score >= _ENOUGH:

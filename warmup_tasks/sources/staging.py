@@ -5,106 +5,120 @@ equal requests stays is decided after.
 """
 
 from collections import defaultdict
-from datetime import date, datetime
+from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from warmup_tasks.items import Feedback
-from warmup_tasks.lake.schemas import FEEDBACK, QUARANTINE, REQUESTS, REQUESTS_SCHEMA
-from warmup_tasks.sources.base import DEFAULT_MODEL, Request
-from warmup_tasks.sources.faults import Fault
-from warmup_tasks.sources.reading import Line
+from warmup_tasks.lake.schemas import QUARANTINE, REQUESTS
+from warmup_tasks.sources.tabling import STAGED_FEEDBACK, Tally
 
-CHUNK_ROWS = 2_000
-CHUNK_BYTES = 64 * 2**20
-_STAGED_FEEDBACK = FEEDBACK.append(pa.field("source_file", pa.string())).append(pa.field("source_line", pa.int64()))
+CHUNK_BYTES = 24 * 2**20
+_MOST_OPEN = 64
+_REPEATED = ["tenant", "model", "adapter", "request_type", "session_id", "source_format", "source_file", "reason"]
+
+Part = tuple[str, bool]
+"""A file's name, and whether the part is its last line without line end."""
 
 
-class _Shelf:
-    """The rows of one kind, by day (None: not by day)."""
+@dataclass
+class Staged:
+    """What was staged: files by day, and what became of the records of each part of a file."""
 
-    def __init__(self, folder: Path, kind: str, schema: pa.Schema) -> None:
-        self.folder, self.kind, self.schema = folder, kind, schema
-        self.rows: dict[date | None, list[dict[str, Any]]] = defaultdict(list)
-        self.files: dict[date | None, list[str]] = defaultdict(list)
-        self.held_rows = self.held_bytes = 0
+    requests: dict[date, list[str]] = field(default_factory=dict)
+    feedback: dict[date, list[str]] = field(default_factory=dict)
+    quarantine: list[str] = field(default_factory=list)
+    tallies: dict[Part, Tally] = field(default_factory=dict)
 
-    def add(self, day: date | None, row: dict[str, Any], size: int) -> None:
-        self.rows[day].append(row)
-        self.held_rows += 1
-        self.held_bytes += size
-        if self.held_rows >= CHUNK_ROWS or self.held_bytes >= CHUNK_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        for day, rows in self.rows.items():
-            path = self.folder / f"{self.kind}-{day}-{len(self.files[day]):06d}.parquet"
-            pq.write_table(pa.Table.from_pylist(rows, schema=self.schema), path, compression="lz4")
-            self.files[day].append(str(path))
-        self.rows.clear()
-        self.held_rows = self.held_bytes = 0
+    def add(self, other: "Staged") -> None:
+        """Join what another process staged."""
+        for mine, theirs in ((self.requests, other.requests), (self.feedback, other.feedback)):
+            for day, files in theirs.items():
+                mine.setdefault(day, []).extend(files)
+        self.quarantine += other.quarantine
+        for part, tally in other.tallies.items():
+            self.tallies.setdefault(part, Tally()).add(tally)
 
 
 class Staging:
-    """The staged rows of one extraction. Call :meth:`finish` before reading the files."""
+    """The staged rows of one process."""
 
-    def __init__(self, folder: Path) -> None:
-        self._requests = _Shelf(folder, "requests", REQUESTS)
-        self._feedback = _Shelf(folder, "feedback", _STAGED_FEEDBACK)
-        self._quarantine = _Shelf(folder, "quarantine", QUARANTINE)
+    def __init__(self, folder: Path, name: str = "0", compression: str = "lz4") -> None:
+        self._requests = _Shelf(folder, f"requests-{name}", REQUESTS, compression)
+        self._feedback = _Shelf(folder, f"feedback-{name}", STAGED_FEEDBACK, compression)
+        self._quarantine = _Shelf(folder, f"quarantine-{name}", QUARANTINE, compression)
+        self._tallies: dict[Part, Tally] = defaultdict(Tally)
 
-    def add_request(self, request: Request, model: str | None, source_format: str, file: str, line: Line) -> None:
-        """Stage one request; ``model`` stands in where the log names none."""
-        row = {name: getattr(request, name, None) for name in REQUESTS.names}
-        row |= {
-            "schema_version": REQUESTS_SCHEMA,
-            "request_id": request.identity(),
-            "model": request.model or model or DEFAULT_MODEL,
-            "prompt_sha256": request.prompt.sha256,
-            "body_json": request.prompt.body_json,
-            "source_format": source_format,
-            "source_file": file,
-            "source_line": line.number,
-        }
-        self._requests.add(request.time.date(), row, line.size_bytes)
+    def tally(self, file: str, is_open: bool) -> Tally:
+        """Return the tally of a part."""
+        return self._tallies[file, is_open]
 
-    def add_feedback(self, feedback: Feedback, file: str, line: Line) -> None:
-        """Stage one feedback row."""
-        row = {**feedback.model_dump(), "source_file": file, "source_line": line.number}
-        self._feedback.add(_day(feedback.time), row, line.size_bytes)
+    def add(self, requests: pa.Table, feedback: pa.Table, quarantine: pa.Table) -> None:
+        """Stage rows."""
+        self._requests.add_by_day(requests)
+        self._feedback.add_by_day(feedback)
+        self._quarantine.add(date.min, quarantine)
 
-    def add_fault(self, fault: Fault, detail: str, file: str, line: Line) -> None:
-        """Stage one quarantine row; the record itself stays in its file."""
-        row = {
-            "source_file": file,
-            "source_line": line.number,
-            "reason": str(fault),
-            "detail": detail,
-            "raw_sha256": line.digest(),
-            "raw_bytes": line.size_bytes,
-        }
-        self._quarantine.add(None, row, 200)
-
-    def finish(self) -> None:
-        """Write what is still in memory."""
-        for shelf in (self._requests, self._feedback, self._quarantine):
-            shelf.flush()
-
-    def request_files(self) -> dict[date, list[str]]:
-        """Return day → staged files of requests, days in order."""
-        return {day: files for day, files in sorted(self._requests.files.items(), key=str) if day}
-
-    def feedback_files(self) -> dict[date, list[str]]:
-        """Return day → staged files of feedback, days in order."""
-        return {day: files for day, files in sorted(self._feedback.files.items(), key=str) if day}
-
-    def quarantine_files(self) -> list[str]:
-        """Return the staged files of quarantine rows."""
-        return self._quarantine.files.get(None, [])
+    def finish(self) -> Staged:
+        """Write what is still in memory and return everything."""
+        (quarantine,) = self._quarantine.finish().values() or ([],)
+        return Staged(self._requests.finish(), self._feedback.finish(), quarantine, dict(self._tallies))
 
 
-def _day(moment: datetime) -> date:
-    return moment.date()
+class _Shelf:
+    """The rows of one kind, by day: a file each, as long as not too many days are open at once."""
+
+    def __init__(self, folder: Path, name: str, schema: pa.Schema, compression: str) -> None:
+        self._folder, self._name, self._schema, self._compression = folder, name, schema, compression
+        self._tables: dict[date, list[pa.Table]] = defaultdict(list)
+        self._held_bytes = 0
+        self._open: dict[date, Any] = {}
+        self._files: dict[date, list[str]] = defaultdict(list)
+
+    def add_by_day(self, table: pa.Table) -> None:
+        """Add rows that have a ``time``."""
+        days = pc.cast(table["time"], pa.date32())
+        different = pc.unique(days).to_pylist()
+        for day in different:
+            self.add(day, table if len(different) == 1 else table.filter(pc.equal(days, day)))
+
+    def add(self, day: date, table: pa.Table) -> None:
+        """Add rows of one day."""
+        if table.num_rows:
+            self._tables[day].append(table)
+            self._held_bytes += table.nbytes
+            if self._held_bytes >= CHUNK_BYTES:
+                self._flush()
+
+    def finish(self) -> dict[date, list[str]]:
+        """Write what is left and return day → files."""
+        self._flush()
+        self._close()
+        return {day: self._files[day] for day in sorted(self._files)}
+
+    def _flush(self) -> None:
+        for day, tables in self._tables.items():
+            self._writer(day).write_table(pa.concat_tables(tables))
+        self._tables.clear()
+        self._held_bytes = 0
+
+    def _writer(self, day: date) -> Any:
+        if day not in self._open:
+            if len(self._open) >= _MOST_OPEN:
+                self._close()
+            path = self._folder / f"{self._name}-{day}-{len(self._files[day])}.parquet"
+            repeated = [name for name in _REPEATED if name in self._schema.names]
+            self._open[day] = pq.ParquetWriter(
+                path, self._schema, compression=self._compression, use_dictionary=repeated
+            )
+            self._files[day].append(str(path))
+        return self._open[day]
+
+    def _close(self) -> None:
+        for writer in self._open.values():
+            writer.close()
+        self._open.clear()

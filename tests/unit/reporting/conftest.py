@@ -26,7 +26,7 @@ from warmup_tasks.lake import schemas
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
 from warmup_tasks.settings import RunRequest
-from warmup_tasks.sources.extract import ExtractionSummary, FileRead
+from warmup_tasks.sources.account import ExtractionSummary, FileRead
 from warmup_tasks.validation.publish import STRATA
 
 AS_OF = datetime(2026, 11, 27, 2, tzinfo=UTC)

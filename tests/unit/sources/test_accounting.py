@@ -72,7 +72,7 @@ def test_every_record_is_accounted_for_whatever_the_order_of_files(
 
 def run(lake: str, log: str, log_format: str) -> ExtractionSummary | None:
     try:
-        return extract(Lake(lake), log, log_format)
+        return extract(Lake(lake), log, log_format).held()
     except ConfigurationError:
         return None
 

@@ -206,10 +206,21 @@ def test_prompts_of_every_shape() -> None:
     assert prompt(prompt="NUL \0 inside") == ("completion", '{"prompt":"NUL \\u0000 inside"}')
 
 
-def test_a_prompt_without_canonical_form_is_a_fault() -> None:
+def test_a_prompt_that_is_nested_too_deep_is_a_fault() -> None:
+    deep: list[Any] = []
+    for _ in range(300):
+        deep = [deep]
     with pytest.raises(BadRecordError) as caught:
-        openai(request={"model": "demo", "messages": MESSAGES, "tools": [{"maximum": 2**63}]})
+        openai(request={"model": "demo", "messages": [{"role": "user", "content": deep}]})
     assert caught.value.fault is Fault.NO_CANONICAL_FORM
+
+
+def test_wide_integers_in_tools_are_kept_and_told_apart() -> None:
+    body = {"model": "demo", "messages": MESSAGES}
+    found = [openai(request={**body, "tools": [{"maximum": number}]}) for number in (2**63, 2**63 + 1)]
+    assert found[0].prompt.body_json is not None
+    assert '"maximum":9223372036854775808' in found[0].prompt.body_json
+    assert found[0].prompt.sha256 != found[1].prompt.sha256
 
 
 def normalised(**fields: Any) -> Any:

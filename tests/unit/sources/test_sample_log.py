@@ -18,8 +18,9 @@ from warmup_tasks.sources.faults import Fault
 from warmup_tasks.sources.sample_log import ADAPTERS, DEFAULT_AS_OF, MODEL, SampleLogSummary, write_sample_log
 
 Query = Callable[[str], list[dict[str, Any]]]
-BAD_KINDS = set(Fault) - {
-    Fault.DAMAGED, Fault.BAD_VALUE, Fault.UNKNOWN_FIELD, Fault.BAD_SALT, Fault.NO_CANONICAL_FORM, Fault.NOT_RECOGNISED,
+BAD_KINDS = {
+    Fault.NOT_UTF8, Fault.NUL_BYTE, Fault.LINE_TOO_LONG, Fault.TRUNCATED_LINE, Fault.CUT_SHORT, Fault.NOT_JSON,
+    Fault.NOT_AN_OBJECT, Fault.NO_TIME, Fault.BAD_TIME, Fault.BAD_TYPE, Fault.EMPTY_TENANT,
 }  # fmt: skip
 
 

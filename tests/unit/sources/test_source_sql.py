@@ -9,9 +9,12 @@ import pytest
 from warmup_tasks.lake import queries
 from warmup_tasks.lake.schemas import FEEDBACK, QUARANTINE, REQUESTS
 from warmup_tasks.resources import sql
+from warmup_tasks.sources.tabling import STAGED_FEEDBACK
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
-STAGED_FEEDBACK = pa.schema([*FEEDBACK, ("source_file", pa.string()), ("source_line", pa.int64())])
+CLOSED = pa.schema([("file", pa.string()), ("lines", pa.int64())])
+KNOWN = pa.schema([("file", pa.string()), ("name", pa.string()), ("first_line", pa.int64()), ("last_line", pa.int64())])
+KEPT = pa.schema([("file", pa.string()), ("name", pa.string()), ("lines", pa.int64())])
 
 
 def table(schema: pa.Schema, *rows: dict[str, Any]) -> pa.Table:
@@ -48,7 +51,14 @@ def rank(staged: list[dict[str, Any]], stored: list[dict[str, Any]]) -> pa.Table
 )
 def test_rank_requests(staged: list[Any], stored: list[Any], kept: list[int], duplicates: list[int]) -> None:
     rows = rank(staged, stored).to_pylist()
-    assert sorted(row["source_line"] for row in rows if row["is_kept"]) == kept
+    contested = {(row["is_staged"], row["source_line"]) for row in rows}
+    alone = [
+        r["source_line"]
+        for n, rs in ((True, staged), (False, stored))
+        for r in rs
+        if (n, r["source_line"]) not in contested
+    ]
+    assert sorted(alone + [row["source_line"] for row in rows if row["is_kept"]]) == kept
     assert [row["source_line"] for row in rows if row["is_duplicate"]] == duplicates
     ids = [row["new_id"] for row in rows if row["is_kept"]]
     assert len(set(ids)) == len(ids)
@@ -75,58 +85,52 @@ def test_count_requests() -> None:
         request(2, "b", prompt_sha256="x", request_type="chat", model="m", status=500, adapter="l"),
         request(3, "c"),
         request(4, "c"),
+        request(5, "d"),
     ]
-    (counts,) = run("count_requests", rows_staged=table(REQUESTS, *staged), ranking=rank(staged, []))
-    uses = {name: counts[name] for name in ("requests_usable", "timing", "embedding", "prefix", "qa")}
-    assert uses == {"requests_usable": 3, "timing": 3, "embedding": 2, "prefix": 1, "qa": 1}
+    (counts, unfinished) = count(staged, [], closed=4)
+    uses = {name: counts[name] for name in ("timing", "embedding", "prefix", "qa")}
+    assert uses == {"timing": 3, "embedding": 2, "prefix": 1, "qa": 1}
     assert (counts["models"], counts["adapters"], counts["tenants"], counts["salts"]) == (["m"], ["l"], ["t"], [])
+    assert (unfinished["is_open"], unfinished["timing"], unfinished["embedding"]) == (True, 1, 0)
+
+
+def test_count_requests_tells_what_was_counted_before_and_gave_way() -> None:
+    better = request(9, "a", status=200)
+    stored = [request(1, "a"), request(2, "b"), {**request(3, "a"), "source_file": "g"}]
+    counts = count([better], stored, closed=9)
+    assert [(row["file"], row["is_displaced"], row["timing"]) for row in counts] == [("f", False, 1), ("f", True, 1)]
+
+
+def count(staged: list[dict[str, Any]], stored: list[dict[str, Any]], closed: int) -> list[dict[str, Any]]:
+    return run(
+        "count_requests",
+        rows_staged=table(REQUESTS, *staged),
+        rows_stored=table(REQUESTS, *stored),
+        ranking=rank(staged, stored),
+        closed=table(CLOSED, {"file": "f", "lines": closed}),
+        known=table(KNOWN, {"file": "f", "name": "f", "first_line": 1, "last_line": 5}),
+    )
 
 
 def test_feedback_statements() -> None:
     one = {"time": NOON, "confidence": 0.5, "intent_hash": "i"}
-    staged = table(STAGED_FEEDBACK, {**one, "source_line": 1}, {**one, "source_line": 2}, {**one, "tenant": "t"})
-    assert run("count_feedback", rows_staged=staged) == [{"staged": 3, "kept": 2}]
-    merged = run("merge_feedback", rows_staged=staged, rows_stored=table(FEEDBACK, one))
+    staged = [
+        {**one, "source_file": "f", "source_line": line, "row_sha256": sha256, **more}
+        for line, sha256, more in ((1, "a", {}), (2, "a", {}), (3, "b", {"tenant": "t"}))
+    ]
+    rows = table(STAGED_FEEDBACK, *staged)
+    closed = table(CLOSED, {"file": "f", "lines": 2})
+    assert run("count_feedback", rows_staged=rows, closed=closed) == [
+        {"file": "f", "is_open": False, "rows": ["a"]},
+        {"file": "f", "is_open": True, "rows": ["b"]},
+    ]
+    merged = run("merge_feedback", rows_staged=rows, rows_stored=table(FEEDBACK, one))
     assert sorted(str(row["tenant"]) for row in merged) == ["None", "t"]
 
 
-def test_quarantine_statements() -> None:
-    rows = [
-        {"source_file": f, "source_line": n, "reason": r} for f, n, r in (("b", 1, "x"), ("a", 9, "y"), ("a", 2, "y"))
-    ]
-    staged = table(QUARANTINE, *rows)
-    assert run("count_quarantine", rows_staged=staged) == [{"reason": "y", "rows": 2}, {"reason": "x", "rows": 1}]
-    listed = run("list_quarantine", rows_staged=staged)
-    assert [(row["source_file"], row["source_line"]) for row in listed] == [("a", 2), ("a", 9), ("b", 1)]
-
-
-def test_missing_fields_counts_by_format_what_requests_lack() -> None:
-    rows = [
-        request(1, source_format="a", model="default", body_json="{}", status=200),
-        request(2, "r2", source_format="a", model="m", is_truncated=True, status=500, tenant="t", cached_tokens=0),
-        request(3, "r3", source_format="b", model="m"),
-    ]
-    with queries.connect() as connection:
-        found = queries.run(
-            connection,
-            sql("sources/missing_fields"),
-            {"requests": table(REQUESTS, *rows)},
-            {"default_model": "default"},
-        ).to_pylist()
-    assert {row["field"]: row["missing"] for row in found if row["source_format"] == "a"} == {
-        "answer_text": 1, "cached_tokens": 1, "input_tokens": 2, "model": 1, "prompt": 1, "status": 0, "tenant": 1,
-        "ttft_ms": 2, "whole_prompt": 1,
-    }  # fmt: skip
-    assert {row["requests"] for row in found if row["source_format"] == "b"} == {1}
-
-
-def test_first_problems_takes_some_of_each_reason_in_the_order_of_lines() -> None:
-    rows = [
-        {"source_file": "f", "source_line": line, "reason": "x" if line != 3 else "y", "detail": "", "raw_bytes": 1}
-        for line in (5, 4, 3, 2, 1)
-    ]
-    with queries.connect() as connection:
-        found = queries.run(
-            connection, sql("sources/first_problems"), {"quarantine": table(QUARANTINE, *rows)}, {"per_reason": 2}
-        ).to_pylist()
-    assert [row["source_line"] for row in found] == [1, 2, 3]
+def test_list_quarantine_keeps_what_was_not_read_again_under_the_files_new_name() -> None:
+    new = [{"source_file": f, "source_line": n, "reason": "x"} for f, n in (("b", 1), ("a", 9), ("a", 2))]
+    old = [{"source_file": f, "source_line": n, "reason": "y"} for f, n in (("a", 1), ("c", 3), ("c", 4), ("d", 1))]
+    kept = table(KEPT, {"file": "e", "name": "c", "lines": 3})
+    listed = run("list_quarantine", rows_staged=table(QUARANTINE, *new), rows_stored=table(QUARANTINE, *old), kept=kept)
+    assert [(row["source_file"], row["source_line"]) for row in listed] == [("a", 2), ("a", 9), ("b", 1), ("e", 3)]

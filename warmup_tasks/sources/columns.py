@@ -1,0 +1,241 @@
+"""Typed access to one field of many records at once: the rules of ``fields.py``, a column at a time.
+
+Each column first looks whether all its values are of the plain kind that the rule of its field takes as it stands; then
+nothing is left to do. If not, the rule is asked record by record, and keeps the reason for each record that it refuses.
+So there is one set of rules, and a clean log pays for it once a column. Nothing here knows a format.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from warmup_tasks.errors import ConfigurationError
+from warmup_tasks.identity import check_salt
+from warmup_tasks.lake.schemas import TIMESTAMP
+from warmup_tasks.sources import fields
+from warmup_tasks.sources.faults import BadRecordError, Fault
+from warmup_tasks.sources.fields import Path
+
+Faults = dict[int, tuple[Fault, str]]
+Column: TypeAlias = "Sequence[Any] | pa.Array"
+
+_NONE = type(None)
+_TEXTS: frozenset[type] = frozenset({str, _NONE})
+_NUMBERS: frozenset[type] = frozenset({int, float, _NONE})
+_INTEGERS: frozenset[type] = frozenset({int, _NONE})
+_FLAGS: frozenset[type] = frozenset({bool, _NONE})
+_OBJECTS: frozenset[type] = frozenset({dict, _NONE})
+_WIDEST_INT32, _WIDEST_INT64, _WIDEST_EXACT = 2**31 - 1, 2**63 - 1, 2**53
+_FEW = 16  # for so few records a vector costs more than it saves
+_ZONED, _LOCAL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
+
+
+class Rows:
+    """Objects of one kind, each a record or a part of one, with the faults found in them.
+
+    Attributes:
+        objects: the objects.
+        places: the place of each in the batch that was read.
+        faults: place → why that record is refused; the first reason counts.
+    """
+
+    def __init__(self, objects: Sequence[Mapping[str, Any]], places: Sequence[int], faults: Faults) -> None:
+        self.objects, self.places, self.faults = objects, places, faults
+        self.names: set[str] = set().union(*objects)
+
+    def __len__(self) -> int:
+        return len(self.objects)
+
+    def where(self, is_wanted: Iterable[bool]) -> "Rows":
+        """Return the rows for which ``is_wanted`` holds."""
+        chosen = [row for row, wanted in enumerate(is_wanted) if wanted]
+        if len(chosen) == len(self.objects):
+            return self
+        return Rows([self.objects[row] for row in chosen], [self.places[row] for row in chosen], self.faults)
+
+    def fill(self, column: list[Any], other: Callable[["Rows"], list[Any]]) -> list[Any]:
+        """Return a column with its gaps filled by what ``other`` makes of the rows that have one."""
+        is_gap = [value is None for value in column]
+        if not any(is_gap):
+            return column
+        found = iter(other(self.where(is_gap)))
+        return [next(found) if value is None else value for value in column]
+
+    def beside(self, objects: Sequence[Mapping[str, Any]]) -> "Rows":
+        """Return other objects of the same records."""
+        return Rows(objects, self.places, self.faults)
+
+    def refuse(self, row: int, error: BadRecordError) -> None:
+        """Keep why the record of a row is refused."""
+        self.faults.setdefault(self.places[row], (error.fault, error.detail))
+
+    def map(self, rule: Callable[..., Any], *columns: Sequence[Any], default: Any = None) -> list[Any]:
+        """Return ``rule(object, *values)`` of each row; ``default`` where the rule refuses the record."""
+        try:
+            return list(map(rule, self.objects, *columns))
+        except BadRecordError:
+            return [self._ask(row, rule, [column[row] for column in columns], default) for row in range(len(self))]
+
+    def values(self, *paths: Path) -> list[Any]:
+        """Return of each row the value of the first path that is present and not null."""
+        found: list[Any] | None = None
+        for path in paths:
+            if (path if isinstance(path, str) else path[0]) not in self.names:
+                continue
+            if found is None:
+                found = [_value(thing, path) for thing in self.objects] if not isinstance(path, str) else [
+                    thing.get(path) for thing in self.objects
+                ]  # fmt: skip
+            elif None in found:
+                found = [_value(o, path) if v is None else v for o, v in zip(self.objects, found, strict=True)]
+        return [None] * len(self) if found is None else found
+
+    def text(self, *paths: Path) -> list[str | None]:
+        """Return the column of :func:`fields.text`."""
+        values = self.values(*paths)
+        return values if _are(values, _TEXTS) and "" not in values else self._by(fields.text, paths)
+
+    def tenant(self, *paths: Path) -> list[str | None]:
+        """Return the column of :func:`fields.tenant`."""
+        values = self.values(*paths)
+        return values if _are(values, _TEXTS) and "" not in values else self._by(fields.tenant, paths)
+
+    def salt(self, *paths: Path) -> list[str | None]:
+        """Return the column of :func:`fields.salt`."""
+        values = self.values(*paths)
+        is_plain = _are(values, _TEXTS) and all(_is_salt(value) for value in set(values) if value is not None)
+        return values if is_plain else self._by(fields.salt, paths)
+
+    def number(self, *paths: Path, scale: float = 1.0) -> list[float | None]:
+        """Return the column of :func:`fields.number`."""
+        values = self.values(*paths)
+        given = [value for value in values if value is not None]
+        if not given:
+            return values
+        if _are(given, _NUMBERS) and min(given) >= 0 and max(given) <= _WIDEST_EXACT and all(map(math.isfinite, given)):
+            return [None if value is None else value * scale for value in values] if scale != 1.0 else values
+        return self._by(fields.number, paths, scale=scale)
+
+    def count(self, *paths: Path) -> list[int | None]:
+        """Return the column of :func:`fields.count`."""
+        values = self.values(*paths)
+        return values if _are_counts(values, _WIDEST_INT64) else self._by(fields.count, paths)
+
+    def small_count(self, *paths: Path) -> list[int | None]:
+        """Return the column of :func:`fields.small_count`."""
+        values = self.values(*paths)
+        return values if _are_counts(values, _WIDEST_INT32) else self._by(fields.small_count, paths)
+
+    def flag(self, *paths: Path) -> list[bool]:
+        """Return the column of :func:`fields.flag`."""
+        values = self.values(*paths)
+        return [value is True for value in values] if _are(values, _FLAGS) else self._by(fields.flag, paths)
+
+    def mapping(self, *paths: Path) -> list[dict[str, Any]]:
+        """Return the column of :func:`fields.mapping`; empty where the record is refused."""
+        values = self.values(*paths)
+        if not _are(values, _OBJECTS):
+            values = self._by(fields.mapping, paths)
+        return [{} if value is None else value for value in values]
+
+    def hashes(self, *paths: Path) -> list[list[int] | None]:
+        """Return the column of :func:`fields.hashes`."""
+        values = self.values(*paths)
+        return values if _are(values, {_NONE}) else self._by(fields.hashes, paths)
+
+    def time(self, *paths: Path) -> Column:
+        """Return the column of :func:`fields.time`; null where the record is refused."""
+        if len(self) >= _FEW:
+            values = self.values(*paths)
+            kinds = set(map(type, values))
+            found = None
+            if kinds == {str}:
+                found = _times_of_texts(values)
+            elif kinds in ({int}, {float}):
+                found = _times_of_numbers(values)
+            if found is not None:
+                return found
+        moments = self._by(fields.time, paths)
+        return moments if len(self) < _FEW else pa.array(moments, TIMESTAMP)
+
+    def _by(self, rule: Callable[..., Any], paths: Sequence[Path], **options: Any) -> list[Any]:
+        return [self._ask(row, rule, paths, None, **options) for row in range(len(self))]
+
+    def _ask(self, row: int, rule: Callable[..., Any], arguments: Sequence[Any], default: Any, **options: Any) -> Any:
+        try:
+            return rule(self.objects[row], *arguments, **options)
+        except BadRecordError as error:
+            self.refuse(row, error)
+            return default
+
+
+def _value(thing: Mapping[str, Any], path: Path) -> Any:
+    if isinstance(path, str):
+        return thing.get(path)
+    value: Any = thing
+    for part in path:
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _are(values: Sequence[Any], kinds: Iterable[type]) -> bool:
+    return set(map(type, values)) <= set(kinds)
+
+
+def _are_counts(values: Sequence[Any], most: int) -> bool:
+    if not _are(values, _INTEGERS):
+        return False
+    given = [value for value in values if value is not None]
+    return not given or (min(given) >= 0 and max(given) <= most)
+
+
+def _is_salt(value: str) -> bool:
+    try:
+        check_salt(value)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def _times_of_texts(values: Sequence[str]) -> pa.Array | None:
+    texts = pa.array(values, pa.string())
+    for kind in (_ZONED, _LOCAL):
+        try:
+            return _if_in_range(texts.cast(kind).cast(TIMESTAMP))
+        except pa.ArrowInvalid:
+            continue
+    return None
+
+
+def _times_of_numbers(values: Sequence[float]) -> pa.Array | None:
+    try:
+        numbers = np.array(values, dtype=np.int64 if isinstance(values[0], int) else np.float64)
+    except OverflowError:
+        return None
+    microseconds = np.zeros(len(numbers), dtype=np.int64)
+    below: float = 0
+    for bound, per_s in fields.UNITS_PER_S:
+        is_unit = (numbers > below if below == 0 else numbers >= below) & (numbers < bound)
+        part, below = numbers[is_unit], bound
+        if numbers.dtype == np.int64:
+            microseconds[is_unit] = part * (10**6 // per_s) if per_s <= 10**6 else part // (per_s // 10**6)
+        else:
+            microseconds[is_unit] = np.rint(part * (10**6 / per_s)).astype(np.int64)
+    return _if_in_range(pa.array(microseconds).cast(TIMESTAMP))
+
+
+def _if_in_range(moments: pa.Array) -> pa.Array | None:
+    """Return the times if all of them may be: each that may not has a reason, which the rule tells."""
+    ends = pc.min_max(moments)
+    first, last = ends["min"].as_py(), ends["max"].as_py()
+    is_in_range = first is not None and moments.null_count == 0 and _between(first, last)
+    return moments if is_in_range else None
+
+
+def _between(first: datetime, last: datetime) -> bool:
+    return first >= fields.EARLIEST and last < fields.LATEST
