@@ -1,4 +1,4 @@
-# make run    sets up, runs one whole night over a log, shows the result      (LOG= FORMAT= AS_OF= ENGINE= ENGINE_URLS= PARAMS=)
+# make run    sets up, runs one whole night over a log, shows the result      (LOG= FORMAT= AS_OF= ENGINE= ENGINE_URLS= PARAMS= OUT=)
 # make test   every test, with a real Redis, real Airflow runs, a real vLLM   (NO_VLLM=1 leaves the vLLM stage out)
 # make bench  the benchmarks, JSON under out/bench/                           (ONLY=name,…)
 # make lint   formatting, lint, types
@@ -18,6 +18,7 @@ AS_OF       ?=
 ENGINE      ?= double
 ENGINE_URLS ?=
 PARAMS      ?=
+OUT         ?= out
 ONLY        ?=
 NO_VLLM     ?=
 
@@ -41,7 +42,7 @@ $(DEV): $(BASE)
 	@rm -f $(VENV)/.dev-* && touch $@
 
 run: $(BASE)
-	@$(BIN)/warmup run --log "$(LOG)" --format "$(FORMAT)" --as-of "$(AS_OF)" --engine "$(ENGINE)" --engine-urls "$(ENGINE_URLS)" $(foreach p,$(PARAMS),--param $(p))
+	@$(BIN)/warmup run --out "$(OUT)" --log "$(LOG)" --format "$(FORMAT)" --as-of "$(AS_OF)" --engine "$(ENGINE)" --engine-urls "$(ENGINE_URLS)" $(foreach p,$(PARAMS),--param $(p))
 
 test: $(DEV)
 	@NO_VLLM="$(NO_VLLM)" $(BIN)/python -m pytest $(if $(NO_VLLM),-m "not real_engine")
