@@ -23,6 +23,7 @@ NO_TENANT = "!none"  # "!" is encoded in every component, so no tenant and no re
 STORE = "!store"
 NAMESPACES_KEY = f"{KEY_SCHEMA}:namespaces"
 READINESS_PREFIX = f"{KEY_SCHEMA}:{{readiness}}:"
+TOMBSTONE_PREFIX = f"{KEY_SCHEMA}:{{tombstones}}:"
 SALT_MAX_CHARACTERS = 128
 MAX_EXACT_INTEGER = 2**53 - 1
 _PLAIN_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
@@ -300,6 +301,11 @@ def epoch_key(replica: str) -> str:
 def readiness_key(model: str, replica: str) -> str:
     """Return the key of a replica's readiness record for one model."""
     return f"{READINESS_PREFIX}{component(model)}:{component(replica)}"
+
+
+def tombstone_key(item_id: str) -> str:
+    """Return the key that keeps an item out of every plan for as long as it lives."""
+    return f"{TOMBSTONE_PREFIX}{component(item_id)}"
 
 
 def lease_key(name: str) -> str:

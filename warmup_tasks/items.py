@@ -70,6 +70,7 @@ class Reason(StrEnum):
     OVER_CAPACITY = "over capacity"
     ANSWER_LIMIT = "beyond the run's limit of answers"
     HOLDOUT = "held out to measure the effect"
+    TOMBSTONED = "taken out by an operator"
     DEPENDENCY_FAILED = "a dependency failed"
     SALT_NOT_IN_TRAFFIC = "traffic sends no such salt"
     SALT_UNEXPECTED = "the request is salted, but the tenant's salt_mode is none"
@@ -83,8 +84,10 @@ class Reason(StrEnum):
     EPOCH_CHANGED = "the replica's epoch changed"
     EPOCH_UNKNOWN = "the replica's epoch is unknown"
     IDENTITY_CONTRADICTED = "the serving identity is contradicted"
+    IDENTITY_UNVERIFIED = "a required field of the serving identity is unverified"
     RESIDENCY_MISS = "not resident: the probe missed"
     RESIDENCY_UNVERIFIED = "residency unverified: the engine did not say"
+    MAYBE_EVICTED = "resident when probed, but perhaps evicted since"
     ANSWER_DIFFERS = "the warm answer differs from the twin's"
     CONTROL_HIT = "the control with another salt hit: salts are ignored"
     SLOWER_THAN_COLD = "warm is not faster than cold"
@@ -360,6 +363,7 @@ class Mark(Record):
     """This item is warm on this replica at this identity and epoch, with this evidence, until then (spec 0, 1.2).
 
     ``epoch`` is None only for values that live in the serving store itself: they end together with their mark.
+    ``embedder_digest`` names the embedder that an answer or QA pair was chosen with; None where that plays no part.
     """
 
     schema_version: int = MARK_SCHEMA
@@ -379,6 +383,7 @@ class Mark(Record):
     evidence_kind: EvidenceKind
     gain_basis: GainBasis
     value_key: str | None = None
+    embedder_digest: str | None = None
 
     @model_validator(mode="after")
     def _replica_has_epoch(self) -> Self:

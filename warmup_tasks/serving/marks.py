@@ -115,13 +115,20 @@ class MarkStore:
     def namespaces(self, reach: Reach) -> list[Namespace]:
         """Return the namespaces that a reach covers, each prefix once."""
         covered = {where.prefix: where for where in self._index.namespaces() if reach.covers(where)}
-        if reach.weights_revision is None:
-            return list(covered.values())
-        return [where for where in covered.values() if self._may_have_revision(where, reach.weights_revision)]
+        return [
+            where
+            for where in covered.values()
+            if self._may_have_revision(where, reach.weights_revision)
+            and self._may_have_lexicon(where, reach.lexicon_version)
+        ]
 
-    def _may_have_revision(self, where: Namespace, revision: str) -> bool:
-        identity = self._identities.recall(where.identity_digest)
+    def _may_have_revision(self, where: Namespace, revision: str | None) -> bool:
+        identity = self._identities.recall(where.identity_digest) if revision is not None else None
         return identity is None or identity.weights_revision.value in (None, revision)
+
+    def _may_have_lexicon(self, where: Namespace, version: str | None) -> bool:
+        embedder = self._identities.recall_embedder(where.identity_digest) if version is not None else None
+        return embedder is None or embedder.lexicon_version == version
 
     def _remove(self, prefix: str, keys: Sequence[str]) -> int:
         return self._index.remove(prefix, [key.removeprefix(prefix) for key in keys])

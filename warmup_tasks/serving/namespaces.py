@@ -64,7 +64,8 @@ class Reach(Record):
 
     ``model`` includes the adapters on top of that model; ``adapter`` leaves the base model alone. ``tenant`` may be
     ``identity.NO_TENANT`` for what belongs to none. ``weights_revision`` also reaches identities whose revision is not
-    known: voiding too much costs a miss, voiding too little a wrong answer.
+    known, ``lexicon_version`` embedders whose lexicon is not known: voiding too much costs a miss, voiding too little a
+    wrong answer. What falls with an embedder or an item, along the edges of the graph, says ``invalidate.py``.
     """
 
     model: str | None = None
@@ -72,6 +73,7 @@ class Reach(Record):
     adapter: str | None = None
     embedder: str | None = None
     embedder_revision: str | None = None
+    lexicon_version: str | None = None
     tenant: str | None = None
     identity_digest: str | None = None
     replica: str | None = None
@@ -88,12 +90,19 @@ class Reach(Record):
         return self
 
     @property
+    def is_of_embedder(self) -> bool:
+        """Whether it names an embedder or its lexicon."""
+        return self.embedder is not None or self.lexicon_version is not None
+
+    @property
     def is_whole_namespace(self) -> bool:
         """Whether everything in a namespace is reached, not single marks of it."""
         return self.replica is None and self.item_id is None
 
     def covers(self, where: Namespace) -> bool:
-        """Say whether a namespace is reached, the weights revision left aside."""
+        """Say whether a namespace is reached, weights revision and lexicon left aside: only their identities know."""
+        if self.is_of_embedder and where.embedder is None:
+            return False
         asked = {
             "model": where.model,
             "adapter": where.adapter,

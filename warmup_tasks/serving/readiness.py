@@ -14,6 +14,7 @@ from warmup_tasks.identity import READINESS_PREFIX, readiness_key
 from warmup_tasks.items import Mark, Reason, Record
 from warmup_tasks.serving.connection import store_errors
 from warmup_tasks.serving.epochs import EpochRecord, EpochStore
+from warmup_tasks.serving.identities import IdentityBook
 from warmup_tasks.serving.namespaces import NamespaceIndex, Reach
 from warmup_tasks.serving.records import decode, life_ms
 
@@ -28,7 +29,10 @@ class Verdict(NamedTuple):
 
 
 class ReadinessRecord(Record):
-    """What a run found of one model on one replica: how many of the planned items are ready, in which epoch."""
+    """What a run found of one model on one replica: how many of the planned items are ready, in which epoch.
+
+    ``min_share`` of the planned items must be ready for the replica to be.
+    """
 
     schema_version: int = READINESS_SCHEMA
     model: str
@@ -43,6 +47,14 @@ class ReadinessRecord(Record):
     is_ready: bool
     reason: str = ""
     expires_at: datetime
+    min_share: float = 0.5
+
+    def counted(self, ready: int) -> "ReadinessRecord":
+        """Return the record with another count of ready items, judged by the same share."""
+        share = ready / self.planned if self.planned else 0.0
+        is_ready = ready > 0 and share >= self.min_share
+        reason = "" if is_ready else f"only {ready} of {self.planned} planned items are ready"
+        return self.model_copy(update={"ready": ready, "share": share, "is_ready": is_ready, "reason": reason})
 
 
 def mark_verdict(mark: Mark | None, now: datetime, published: EpochRecord | None) -> Verdict:
@@ -80,6 +92,7 @@ class ReadinessStore:
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
         self._index = NamespaceIndex(client)
+        self._identities = IdentityBook(client)
 
     def put(self, record: ReadinessRecord, now: datetime) -> None:
         """Write a record until its ``expires_at``; one that has ended removes what stood there."""
@@ -114,7 +127,7 @@ class ReadinessStore:
 
     def reached(self, reach: Reach) -> list[ReadinessRecord]:
         """Return the records that speak of what a reach covers as a whole: its model, identity or replica."""
-        if any((reach.adapter, reach.tenant, reach.item_id, reach.embedder)):
+        if reach.is_of_embedder or any((reach.adapter, reach.tenant, reach.item_id)):
             return []
         return [
             record
@@ -122,7 +135,12 @@ class ReadinessStore:
             if reach.model in (None, record.model)
             and reach.replica in (None, record.replica)
             and reach.identity_digest in (None, record.identity_digest)
+            and self._may_have_revision(record, reach.weights_revision)
         ]
+
+    def _may_have_revision(self, record: ReadinessRecord, revision: str | None) -> bool:
+        identity = self._identities.recall(record.identity_digest) if revision is not None else None
+        return identity is None or identity.weights_revision.value in (None, revision)
 
 
 def is_ready(

@@ -145,6 +145,7 @@ def test_key_forms_are_listed_as_the_code_makes_them():
         "readiness": identity.readiness_key("<model>", "<replica>"),
         "generation": identity.generation_key("<replica>"),
         "observation": identity.observation_key("<replica>"),
+        "tombstone": identity.tombstone_key("<item>"),
         "lease": identity.lease_key("<name>"),
         "fence": identity.fence_key("<name>"),
         "identity record": identity.identity_record_key("<identity>"),

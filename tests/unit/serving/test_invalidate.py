@@ -22,7 +22,7 @@ def lora(identity):
 
 
 @pytest.fixture
-def filled(redis_client, make_response, make_embedding, make_mark, mark_of, identity, lora, now):
+def filled(redis_client, make_response, make_embedding, make_mark, mark_of, identity, lora, embedder, now):
     """What a night leaves: answers of two tenants, an adapter with its prefix and answer, embeddings, readiness."""
     second = EmbedderIdentity(embedder="f", revision="1", dimensions=4)
     values = {
@@ -35,7 +35,12 @@ def filled(redis_client, make_response, make_embedding, make_mark, mark_of, iden
         "embedding": make_embedding("a"),
         "embedding f": make_embedding("a", by=second),
     }
-    marks = {name: mark_of(value) for name, value in values.items() if name != "entry"}
+    by = {"base": embedder, "acme": second, "lora answer": embedder}  # whose embeddings the answers rest on
+    marks = {
+        name: mark_of(value, embedder_digest=by[name].digest() if name in by else None)
+        for name, value in values.items()
+        if name != "entry"
+    }
     marks["entry"] = mark_of(values["entry"], replica="r0", epoch="e1")
     marks["prefix"] = make_mark(item_id="b" * 32)
     marks["lora prefix"] = make_mark(item_id="c" * 32, adapter="sql", identity_digest=lora.digest())
@@ -48,7 +53,7 @@ def filled(redis_client, make_response, make_embedding, make_mark, mark_of, iden
         ),
         now,
     )  # fmt: skip
-    IdentityBook(redis_client).remember([identity, lora])
+    IdentityBook(redis_client).remember([identity, lora, embedder, second])
     return values, marks
 
 
@@ -60,9 +65,13 @@ MODEL = {"base", "acme", "lora answer", "entry", "prefix", "lora prefix"}
     [
         ({"model": "m"}, MODEL, 1),
         ({"model": "m", "weights_revision": "r1"}, MODEL, 1),
-        ({"model": "m", "weights_revision": "r2"}, set(), 1),
-        ({"adapter": "sql"}, {"lora answer", "entry", "lora prefix"}, 0),
-        ({"embedder": "e"}, {"embedding"}, 0),
+        ({"model": "m", "weights_revision": "r2"}, set(), 0),
+        ({"adapter": "sql"}, {"lora answer", "entry", "lora prefix"}, 1),
+        ({"embedder": "e"}, {"embedding", "base", "lora answer"}, 0),
+        ({"embedder": "f"}, {"embedding f", "acme"}, 0),
+        ({"embedder": "e", "tenant": "acme"}, set(), 0),
+        ({"lexicon_version": "none"}, {"embedding", "embedding f", "base", "acme", "lora answer"}, 0),
+        ({"lexicon_version": "2"}, set(), 0),
         ({"embedder": "e", "embedder_revision": "2"}, set(), 0),
         ({"tenant": "acme"}, {"acme"}, 0),
     ],
@@ -81,6 +90,9 @@ def test_invalidation_walks_the_edges(redis_client, filled, reach, gone, readine
     assert done.readiness == readiness
     assert (preview.is_dry_run, done.is_dry_run) == (True, False)
     assert (preview.marks, preview.values, preview.readiness) == (done.marks, done.values, done.readiness)
+    assert (preview.why, preview.item_ids) == (done.why, done.item_ids)
+    assert sum(n for by in done.why.values() for n in by.values()) == len(gone)
+    assert set(done.item_ids) == {marks[name].item_id for name in gone}
     again = work.invalidate(asked)
     assert (again.marks, again.values, again.readiness) == (0, {}, 0)
 
