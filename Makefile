@@ -42,7 +42,7 @@ $(DEV): $(BASE)
 	@rm -f $(VENV)/.dev-* && touch $@
 
 run: $(BASE)
-	@$(BIN)/warmup run --out "$(OUT)" --log "$(LOG)" --format "$(FORMAT)" --as-of "$(AS_OF)" --engine "$(ENGINE)" --engine-urls "$(ENGINE_URLS)" $(foreach p,$(PARAMS),--param $(p))
+	@$(BIN)/warmup run --out "$(OUT)" --log "$(LOG)" --format "$(FORMAT)" --as-of "$(AS_OF)" --engine "$(ENGINE)" --engine-urls "$(ENGINE_URLS)" $(foreach p,$(PARAMS),--set $(p))
 
 test: $(DEV)
 	@NO_VLLM="$(NO_VLLM)" $(BIN)/python -m pytest $(if $(NO_VLLM),-m "not real_engine")

@@ -7,12 +7,15 @@ prompts). Each is idempotent: a second call with the same arguments leaves the s
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warmup_tasks.errors import ConfigurationError, RejectItemError
 from warmup_tasks.items import PromptBody, ReplicaState
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import FleetFile, Site, load_fleet, load_profiles
+from warmup_tasks.settings import FleetFile, RunRequest, Site, load_fleet, load_profiles
+
+if TYPE_CHECKING:
+    from warmup_tasks.sources.options import ReadOptions
 
 Summary = dict[str, Any]
 Progress = Callable[[int, int], None]
@@ -22,15 +25,44 @@ Tokenize = Callable[[list[tuple[PromptBody, str]]], list[list[int] | RejectItemE
 def extract(site: Site, run: Run, progress: Progress | None = None) -> Summary:
     """Read the log into the lake's day partitions, and keep this run's account of it under ``extractions``."""
     from warmup_tasks.lake import Lake
-    from warmup_tasks.sources.extract import extract as read_log
 
-    lake = Lake(site.lake_uri)
-    log = run.request.log or site.default_log
-    if not log:
-        raise ConfigurationError("log: name a file, folder or glob with request logs, or set WARMUP_LOG for the site")
-    summary = read_log(lake, log, run.request.log_format, progress=progress).model_dump(mode="json")
-    lake.publish("extractions", run.run_id, {}, meta=summary)
+    asked = run.request.model_copy(update={"log": run.request.log or site.default_log})
+    summary = read_log(site.lake_uri, asked, progress)
+    Lake(site.lake_uri).publish("extractions", run.run_id, {}, meta=summary)
     return summary
+
+
+def read_log(lake_uri: str, asked: RunRequest, progress: Progress | None = None) -> Summary:
+    """Read the log that a request names, as it names it, into a lake.
+
+    Raises:
+        ConfigurationError: no log is named, or it cannot be read as asked.
+    """
+    from warmup_tasks.lake import Lake
+    from warmup_tasks.sources.extract import extract as read
+
+    if not asked.log:
+        raise ConfigurationError("log: name a file, folder or glob with request logs, or set WARMUP_LOG for the site")
+    summary = read(
+        Lake(lake_uri),
+        asked.log,
+        asked.log_format,
+        default_model=asked.default_model,
+        options=read_options(asked),
+        progress=progress,
+    )
+    return summary.model_dump(mode="json")
+
+
+def read_options(asked: RunRequest) -> "ReadOptions":
+    """Return what a request says of its log that the log does not say itself."""
+    from warmup_tasks.sources.hash_prompts import HashPrompts
+    from warmup_tasks.sources.options import ReadOptions
+
+    derived = None
+    if asked.tokens_per_block is not None:
+        derived = HashPrompts(asked.tokens_per_block, asked.vocabulary_size, max_tokens=asked.max_prompt_tokens)
+    return ReadOptions(epoch=asked.log_epoch, zone=asked.log_zone, hash_prompts=derived)
 
 
 def profile(site: Site, run: Run, progress: Progress | None = None) -> Summary:
@@ -66,10 +98,15 @@ def plan(site: Site, run: Run) -> Summary:
     from warmup_tasks.lake import Lake
     from warmup_tasks.lake.schemas import from_table
     from warmup_tasks.planning.make import make_plan
+    from warmup_tasks.serving import connect
+    from warmup_tasks.serving.tombstones import TombstoneStore
 
     lake = Lake(site.lake_uri)
     states = from_table(lake.read(f"replicas/{run.run_id}", "replicas"), ReplicaState)
-    _, summary = make_plan(lake, run, load_fleet(site.fleet_path), load_profiles(site.profiles_path), states)
+    with connect(site.redis_url) as redis:
+        tombstones = TombstoneStore(redis).item_ids()
+    fleet, profiles = load_fleet(site.fleet_path), load_profiles(site.profiles_path)
+    _, summary = make_plan(lake, run, fleet, profiles, states, tombstones=tombstones)
     return summary
 
 

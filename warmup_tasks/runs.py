@@ -3,15 +3,16 @@
 The id follows from as_of and the wishes alone, so a cleared and rerun task finds the partitions of its first try.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
 from warmup_tasks.errors import ConfigurationError
 from warmup_tasks.identity import digest
-from warmup_tasks.parameters import GoldenParameters
-from warmup_tasks.settings import RunPolicy, RunRequest
+from warmup_tasks.parameters import GoldenParameters, load_parameters
+from warmup_tasks.settings import RunPolicy, RunRequest, validate
 
 
 class Run(BaseModel):
@@ -60,3 +61,18 @@ class Run(BaseModel):
         wishes = [part.model_dump(mode="json") for part in (asked, policy, parameters)]
         run_id = f"{as_of:%Y%m%dT%H%M%SZ}-{digest(wishes)[:8]}"
         return cls(run_id=run_id, as_of=as_of, request=asked, policy=policy, parameters=parameters)
+
+
+def wishes_of(values: Mapping[str, Any], what: str = "params") -> tuple[RunRequest, GoldenParameters]:
+    """Return a run's typed wishes from names and values, as a form, a command line or a file gives them.
+
+    Args:
+        values: field of :class:`RunRequest` or :class:`GoldenParameters` → value; absent fields take their default.
+        what: where they stand, for the message.
+
+    Raises:
+        ConfigurationError: a value has the wrong type or range, or a name is unknown; the message names it.
+    """
+    parameters = {name: values[name] for name in GoldenParameters.model_fields if name in values}
+    request = {name: value for name, value in values.items() if name not in parameters}
+    return validate(request, RunRequest, what), load_parameters(parameters)

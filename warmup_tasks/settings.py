@@ -19,6 +19,9 @@ from warmup_tasks.parameters import explain
 from warmup_tasks.resources import include_path
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+IdentityPart = Literal[
+    "weights_revision", "dtype", "quantization", "tokenizer_revision", "chat_template_digest", "adapter_version"
+]
 
 
 class Strict(BaseModel):
@@ -229,6 +232,10 @@ class RunPolicy(Strict):
     mark_life_s: int = Field(8 * 3600, ge=60, description="Upper limit of a mark's life.")
     request_deadline_s: float = Field(120.0, gt=0)
     min_uses: int = Field(2, ge=1, description="A prefix or prompt seen fewer times is not worth warming.")
+    required_evidence: list[IdentityPart] = Field(
+        ["weights_revision", "adapter_version"],
+        description="Identity fields that must be observed, or reported without contradiction; others are shown.",
+    )
 
 
 class RunRequest(Strict):
@@ -239,6 +246,14 @@ class RunRequest(Strict):
     )
     log: str = Field("", description="File, folder or glob with request logs. Empty: the site's default.")
     log_format: str = Field("auto", description="Name of a log format, or auto.")
+    default_model: str | None = Field(None, description="Stands in where the log names no model.")
+    log_epoch: datetime | None = Field(None, description="Where the log's relative clock starts; empty: 2026-01-01 UTC.")
+    log_zone: str = Field("UTC", description="Time zone of time stamps that have none.")
+    tokens_per_block: int | None = Field(
+        None, ge=1, description="For traces of block hashes: derive prompts with so many tokens a block; empty: none."
+    )
+    vocabulary_size: int = Field(32_000, ge=16, description="Of the model that gets derived prompts.")
+    max_prompt_tokens: int | None = Field(None, ge=1, description="Longer derived prompts are counted, not made.")
     models: list[str] = Field([], description="Only these models; empty means all.")
     tenants: list[str] = Field([], description="Only these tenants; empty means all.")
     replicas: list[str] = Field([], description="Only these replicas; empty means all.")

@@ -22,11 +22,11 @@ def test_every_field_of_the_models_stands_in_the_form_once() -> None:
 
 
 def test_each_default_passes_its_own_rules_and_builds_the_default_models() -> None:
-    from warmup_tasks.airflow.params import models_of
+    from warmup_tasks.runs import wishes_of
 
     values = {name: param.resolve() for name, param in form().items()}
-    assert models_of(values) == (RunRequest(), GoldenParameters())
-    assert models_of({}) == (RunRequest(), GoldenParameters())
+    assert wishes_of(values) == (RunRequest(), GoldenParameters())
+    assert wishes_of({}) == (RunRequest(), GoldenParameters())
 
 
 def test_limits_choices_types_and_sections_come_from_the_fields() -> None:
@@ -78,16 +78,16 @@ def test_the_form_refuses_a_wrong_value_and_names_the_param(name: str, value: An
     ],
 )
 def test_the_models_refuse_what_goes_round_the_form(values: dict[str, Any], named: str) -> None:
-    from warmup_tasks.airflow.params import models_of
+    from warmup_tasks.runs import wishes_of
 
     with pytest.raises(ConfigurationError, match=named):
-        models_of(values)
+        wishes_of(values)
 
 
 def test_what_an_operator_types_arrives_typed() -> None:
-    from warmup_tasks.airflow.params import models_of
+    from warmup_tasks.runs import wishes_of
 
-    request, parameters = models_of({"as_of": "2026-11-27T02:00:00+01:00", "models": ["m"], "top_k": 50})
+    request, parameters = wishes_of({"as_of": "2026-11-27T02:00:00+01:00", "models": ["m"], "top_k": 50})
     assert request.as_of is not None
     assert request.as_of.astimezone(UTC) == datetime(2026, 11, 27, 1, tzinfo=UTC)
     assert (request.models, parameters.top_k) == (["m"], 50)

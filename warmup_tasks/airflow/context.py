@@ -14,9 +14,8 @@ from urllib.parse import quote, urlencode
 from airflow.sdk import Connection, get_current_context
 from airflow.sdk.exceptions import AirflowNotFoundException, AirflowSkipException
 
-from warmup_tasks.airflow.params import models_of
 from warmup_tasks.errors import ConfigurationError, ContractError
-from warmup_tasks.runs import Run
+from warmup_tasks.runs import Run, wishes_of
 from warmup_tasks.settings import Site
 
 FIRST_TASK = "begin"
@@ -40,7 +39,7 @@ def run_from(context: Mapping[str, Any]) -> Run:
     Raises:
         ConfigurationError: a param is refused; the message names it.
     """
-    request, parameters = models_of(context["params"])
+    request, parameters = wishes_of(context["params"])
     dag_run = context["dag_run"]
     named = "logical_date" if dag_run.run_type == "manual" else "data_interval_end"
     return Run.of(request, parameters=parameters, default_as_of=context.get(named) or dag_run.run_after)

@@ -5,14 +5,13 @@ and description; nothing is repeated here. Values are checked twice: by Airflow 
 models themselves when it starts, so that a run whose values bypass the form is refused as well.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk import Param
 from pydantic import BaseModel
 
-from warmup_tasks.parameters import GoldenParameters, load_parameters
-from warmup_tasks.settings import RunRequest, validate
+from warmup_tasks.parameters import GoldenParameters
+from warmup_tasks.settings import RunRequest
 
 REQUEST_SECTION = "What to run"
 PARAMETERS_SECTION = "Golden parameters"
@@ -22,20 +21,6 @@ KEPT = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength
 def form() -> dict[str, Param]:
     """Return the Params of a run: every field of the request, then every golden parameter."""
     return {**_params(RunRequest, REQUEST_SECTION), **_params(GoldenParameters, PARAMETERS_SECTION)}
-
-
-def models_of(values: Mapping[str, Any]) -> tuple[RunRequest, GoldenParameters]:
-    """Return a run's typed wishes from the values of the form.
-
-    Args:
-        values: field name → value, as they stand in the task context's ``params``; absent fields take their default.
-
-    Raises:
-        ConfigurationError: a value has the wrong type or range, or a name is unknown; the message names it.
-    """
-    parameters = {name: values[name] for name in GoldenParameters.model_fields if name in values}
-    request = {name: value for name, value in values.items() if name not in parameters}
-    return validate(request, RunRequest, "params"), load_parameters(parameters)
 
 
 def _params(model: type[BaseModel], section: str) -> dict[str, Param]:

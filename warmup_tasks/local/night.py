@@ -24,14 +24,12 @@ from warmup_tasks.local.airflow_events import TaskEvent
 from warmup_tasks.local.airflow_run import run_dag
 from warmup_tasks.local.redis_server import RedisServer
 from warmup_tasks.local.traffic import Traffic, traffic_of
-from warmup_tasks.parameters import load_parameters
 from warmup_tasks.reporting.summary import RunSummary
 from warmup_tasks.resources import dags_path, include_path
-from warmup_tasks.runs import Run
+from warmup_tasks.runs import Run, wishes_of
 from warmup_tasks.serving.connection import connect
 from warmup_tasks.serving.epochs import EpochStore
-from warmup_tasks.settings import FleetFile, RunRequest, Site, load_profiles
-from warmup_tasks.sources.extract import extract
+from warmup_tasks.settings import FleetFile, Site, load_profiles
 from warmup_tasks.sources.sample_log import DEFAULT_AS_OF, write_sample_log
 
 DAG_ID = "nightly_warmup"
@@ -39,7 +37,10 @@ MEASURE_WINDOW_S = 300
 AGENT_DEADLINE_S = 30.0
 RETRY_PAUSE = timedelta(seconds=2)
 SAMPLE_SEED, SAMPLE_DAYS = 7, 3
-ENGINES: dict[str, dict[str, Any]] = {"double": {}, "vllm": {"max_answers": 40, "max_twins": 40}}
+ENGINES: dict[str, dict[str, Any]] = {
+    "double": {},
+    "vllm": {"max_answers": 40, "max_twins": 40, "vocabulary_size": 4096},
+}
 """Kinds of engine that can be started here, with the wishes that a small machine needs: a model on a CPU takes about a
 second for one cold prompt or default answer."""
 
@@ -53,7 +54,7 @@ class LocalNight:
     as_of: datetime | None = None
     engine: str = "double"
     engine_urls: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    wishes: Mapping[str, Any] = field(default_factory=dict)
 
     def run(
         self, folder: Path, console: Console, linger: Callable[[Site, RunSummary], None] | None = None
@@ -72,24 +73,26 @@ class LocalNight:
         if self.engine not in ENGINES:
             raise ConfigurationError(f"engine: {self.engine!r} is not one of {', '.join(ENGINES)}")
         folder = folder.resolve()
-        parameters = load_parameters(dict(self.parameters))
         log, as_of = self.log, self.as_of
         if not log:
             log, as_of = str(folder / "sample-log"), as_of or DEFAULT_AS_OF
             with console.status("writing the sample log"):
                 write_sample_log(Path(log), seed=SAMPLE_SEED, days=SAMPLE_DAYS, scale=1.0, end=DEFAULT_AS_OF)
+        given = {} if self.engine_urls else ENGINES[self.engine]
+        values = {
+            "measure_window_s": MEASURE_WINDOW_S,
+            **given,
+            **self.wishes,
+            "log": log,
+            "log_format": self.log_format,
+        }
+        request, parameters = wishes_of(values, "options")
         lake_uri = str(folder / "lake" / digest([log, self.log_format])[:12])
         with console.status(f"reading {log}"):
-            read = extract(Lake(lake_uri), log, self.log_format)
-            traffic = traffic_of(Lake(lake_uri), [day.isoformat() for day in read.days])
-        console.print(f"{read.requests_read} records read, plan time {as_of or traffic.as_of()}", highlight=False)
-        request = RunRequest(
-            as_of=as_of or traffic.as_of(),
-            log=log,
-            log_format=self.log_format,
-            measure_window_s=MEASURE_WINDOW_S,
-            **({} if self.engine_urls else ENGINES[self.engine]),
-        )
+            read = nightly.read_log(lake_uri, request)
+            traffic = traffic_of(Lake(lake_uri), read["days"])
+        request = request.model_copy(update={"as_of": as_of or traffic.as_of()})
+        console.print(f"{read['requests_read']} records read, plan time {request.as_of}", highlight=False)
         with ExitStack() as stack:
             site = self._start(traffic, lake_uri, folder, stack, console)
             summary = _night(site, Run.of(request, parameters=parameters), folder, console)
