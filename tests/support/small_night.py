@@ -93,6 +93,8 @@ class SmallNight:
         if parameters:
             changed = self.run.parameters.model_copy(update=dict(parameters))
             self.run = self.run.model_copy(update={"parameters": changed})
+        self.opener = open_engine
+        self.http = httpx.Client(timeout=10)
         self.rows: list[PlanRow] = []
         self.payloads: dict[str, Payload] = {}
         self._shards: list[str] = []
@@ -191,7 +193,7 @@ class SmallNight:
         """Do what the agent does, once: the epoch by the process start, for 15 s."""
         store, epochs = EpochStore(self.redis), {}
         for name in names or self.urls:
-            metrics = parse_metrics(httpx.get(f"{self.urls[name]}/metrics").text)
+            metrics = parse_metrics(self.http.get(f"{self.urls[name]}/metrics").text)
             generation = store.generation(name)
             epochs[name] = epoch_of(metrics, generation)
             record = EpochRecord(replica=name, epoch=epochs[name], observed_at=now())
@@ -200,13 +202,13 @@ class SmallNight:
 
     def control(self, replica: str, path: str, method: str = "POST", **body: Any) -> Any:
         """Call one of the double's own endpoints, or of the engine's developer mode."""
-        answer = httpx.request(method, f"{self.urls[replica]}{path}", json=body or None, timeout=10)
+        answer = self.http.request(method, f"{self.urls[replica]}{path}", json=body or None)
         answer.raise_for_status()
         return answer.json()
 
     def control_text(self, replica: str, path: str, **body: Any) -> str:
         """Call an endpoint that answers in words."""
-        answer = httpx.post(f"{self.urls[replica]}{path}", json=body, timeout=10)
+        answer = self.http.post(f"{self.urls[replica]}{path}", json=body)
         answer.raise_for_status()
         return answer.text
 
@@ -251,7 +253,7 @@ class SmallNight:
         return [row for name in names for row in from_table(self.lake.read(f"{dataset}/{name}", dataset), record)]
 
     def _call(self, stage: Any, what: str, **more: Any) -> dict[str, Any]:
-        _, summary = asyncio.run(stage(self.lake, self.run, what, self.fleet, open_engine=open_engine, **more))
+        _, summary = asyncio.run(stage(self.lake, self.run, what, self.fleet, open_engine=self.opener, **more))
         return dict(summary)
 
 

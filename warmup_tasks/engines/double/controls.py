@@ -1,7 +1,7 @@
 """Endpoints that change a replica's state: the engine's developer mode, and the double's own.
 
 Here live reset, sleep, pause and server info as vLLM offers them in developer mode, and ``/double/*``: faults, state,
-restart in place, new weights.
+residency of a prompt, restart in place, new weights.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from warmup_tasks.engines.double.core import Core, PauseMode
+from warmup_tasks.engines.double.generation import resolve_model
 from warmup_tasks.engines.double.wire import ApiError, json_response, read_json
 
 _MODES: dict[str, PauseMode] = {"abort": "abort", "wait": "wait", "keep": "keep"}
@@ -97,6 +98,12 @@ class _Controls:
     async def restore_faults(self, _: Request) -> Response:
         return json_response(self._core.faults.restore().model_dump())
 
+    async def residency(self, request: Request) -> Response:
+        body = await read_json(request)
+        adapter = resolve_model(self._core, body.get("model"))
+        seen = self._core.residency(body["prompt"], adapter, body.get("cache_salt"))
+        return json_response(seen._asdict())
+
     async def restart(self, _: Request) -> Response:
         await self._core.restart()
         return json_response(self._state())
@@ -157,6 +164,7 @@ def control_routes(core: Core) -> list[Route]:
         *_routes(
             {
                 "/double/faults": controls.set_faults,
+                "/double/residency": controls.residency,
                 "/double/restart": controls.restart,
                 "/double/weights": controls.weights,
             },

@@ -4,19 +4,28 @@ Here live the replica's life cycle (restart, sleep, pause, reset, new weights). 
 """
 
 import asyncio
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 from warmup_tasks.engines.double.adapters import Adapter, AdapterStore
-from warmup_tasks.engines.double.answers import AnswerModel
+from warmup_tasks.engines.double.answers import AnswerModel, next_key, next_state, root_key, weights_version
 from warmup_tasks.engines.double.blocks import BlockPool
 from warmup_tasks.engines.double.config import DoubleConfig
 from warmup_tasks.engines.double.faults import FaultBoard
+from warmup_tasks.engines.double.flights import ROOT_STATE
 from warmup_tasks.engines.double.kv_events import KvEvents
 from warmup_tasks.engines.double.metrics import Metrics
 from warmup_tasks.engines.double.scheduler import Scheduler
 from warmup_tasks.engines.double.tokenizer import Tokenizer
 
 PauseMode = Literal["abort", "wait", "keep"]
+
+
+class Residency(NamedTuple):
+    """A prompt's leading blocks: how many are in the cache, and how many of those today's weights would have made."""
+
+    found: int
+    right: int
 
 
 class Core:
@@ -89,6 +98,23 @@ class Core:
         self.kv_events.cleared()
         self.kv_events.publish()
         return True
+
+    def residency(self, tokens: Sequence[int], adapter: Adapter | None, salt: str | None) -> Residency:
+        """Look at a prompt's whole blocks without touching them: what a probe cannot do, and no engine offers."""
+        size, state = self.config.block_size, ROOT_STATE
+        keys: list[bytes] = []
+        states: list[bytes] = []
+        key = root_key(adapter.key if adapter else None, None if self.faults.now.ignore_salt else salt)
+        weights = self.adapters.weights(adapter)[0] if adapter else None
+        version = weights_version(self.revision, weights)
+        for start in range(0, len(tokens) - size + 1, size):
+            block = tokens[start : start + size]
+            key, state = next_key(key, block), next_state(state, version, block)
+            keys.append(key)
+            states.append(state)
+        found = self.pool.lookup(keys)
+        right = next((n for n, block in enumerate(found) if block.state != states[n]), len(found))
+        return Residency(len(found), right)
 
     async def pause(self, mode: PauseMode, *, clear_cache: bool) -> None:
         """Start no new request; what is under way is aborted, waited for or kept as it stands."""
