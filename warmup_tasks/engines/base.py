@@ -100,6 +100,7 @@ class EngineMetrics:
     """One scrape of the engine's metrics; counters are in tokens and since process start.
 
     ``is_awake`` is None where the engine does not tell; an engine that sleeps has dropped its cache.
+    ``max_adapters`` is how many adapters it serves at a time; engines do not tell before one was asked for.
     """
 
     process_start_s: float
@@ -112,6 +113,7 @@ class EngineMetrics:
     block_size: int
     capacity_blocks: int
     is_awake: bool | None = None
+    max_adapters: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,10 @@ class Engine(ABC):
     @abstractmethod
     async def reset_prefix_cache(self, *, deadline_s: float) -> bool:
         """Reset the prefix cache; False when the engine did not (busy, or no such endpoint)."""
+
+    @abstractmethod
+    async def is_paused(self, *, deadline_s: float) -> bool | None:
+        """Say whether the engine is paused, which by default has emptied its cache; None where it does not tell."""
 
     @abstractmethod
     def kv_events(self) -> AsyncGenerator[KvEvent, None] | None:

@@ -17,9 +17,10 @@ RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
 CACHE_CONFIG = "vllm:cache_config_info"
 SLEEP_STATE = "vllm:engine_sleep_state"
+ADAPTERS = "vllm:lora_requests_info"
 
 _WANTED = {PROCESS_START, PREFIX_QUERIES, PREFIX_HITS, PROMPT_TOKENS, KV_USAGE, RUNNING, WAITING, CACHE_CONFIG}
-_WELCOME = _WANTED | {SLEEP_STATE}
+_WELCOME = _WANTED | {SLEEP_STATE, ADAPTERS}
 _RETIRED = ("vllm:gpu_prefix_cache_", "vllm:gpu_cache_usage_perc")
 
 
@@ -52,6 +53,7 @@ def parse_metrics(text: str) -> EngineMetrics:
         block_size=_label_number(configs[0], "block_size"),
         capacity_blocks=sum(_label_number(labels, "num_gpu_blocks") for labels in configs),
         is_awake=_is_awake(samples.get(SLEEP_STATE, [])),
+        max_adapters=_max_adapters(samples.get(ADAPTERS, [])),
     )
 
 
@@ -68,6 +70,12 @@ def _wanted_samples(text: str) -> dict[str, list[Sample]]:
 def _is_awake(samples: Iterable[Sample]) -> bool | None:
     told = [sample.value == 1 for sample in samples if sample.labels.get("sleep_state") == "awake"]
     return all(told) if told else None
+
+
+def _max_adapters(samples: Iterable[Sample]) -> int | None:
+    told = [sample.labels.get("max_lora", "") for sample in samples]
+    slots = [int(value) for value in told if value.isdecimal() and int(value) > 0]
+    return min(slots, default=None)
 
 
 def _values(samples: Iterable[Sample]) -> list[float]:

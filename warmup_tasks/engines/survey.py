@@ -11,11 +11,13 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from warmup_tasks.engines.base import Capabilities, Engine, EngineReport, GenerationRequest
+from warmup_tasks.engines.base import Engine, GenerationRequest
 from warmup_tasks.engines.canary import unused_label
+from warmup_tasks.engines.identity_evidence import contradictions, seen_identity, version_note
 from warmup_tasks.engines.observation import chat_template_digest
+from warmup_tasks.engines.processes import check_one_process
 from warmup_tasks.errors import GiveUpError, RejectItemError, WarmupError
-from warmup_tasks.identity import IdentityField, ServingIdentity, digest
+from warmup_tasks.identity import digest
 from warmup_tasks.items import PromptBody, ReplicaState
 from warmup_tasks.settings import FleetFile, ReplicaSpec
 
@@ -23,7 +25,6 @@ logger = logging.getLogger(__name__)
 
 SHORT_TOKENS, LONG_TOKENS, PREFILLS = 64, 512, 3
 _ALPHABET = "def read(path): for line in open(path): yield line.strip(); return None; class Reader: pass; import os"
-_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32"}
 
 
 class Survey(NamedTuple):
@@ -72,12 +73,10 @@ async def survey(
 
     async def one(replica: ReplicaSpec) -> ReplicaState | str:
         try:
-            async with (
-                turns[urlsplit(replica.url).hostname],
-                asyncio.timeout(deadline_s),
-                open_engine(replica) as engine,
-            ):
-                return await _state(engine, replica, fleet, run_id, epochs.get(replica.name), deadline_s, seed)
+            async with turns[urlsplit(replica.url).hostname], asyncio.timeout(deadline_s):
+                await check_one_process(open_engine, replica, deadline_s=deadline_s)
+                async with open_engine(replica) as engine:
+                    return await _state(engine, replica, fleet, run_id, epochs.get(replica.name), deadline_s, seed)
         except TimeoutError:
             return f"no survey within {deadline_s:.0f} s"
         except WarmupError as error:
@@ -125,31 +124,6 @@ async def prefill_speed(engine: Engine, model: str, max_tokens: int, *, deadline
     return PrefillSpeed(base_ms, slope, PREFILLS * (short + long), has_usage_details)
 
 
-def contradictions(
-    declared: ServingIdentity, report: EngineReport, capabilities: Capabilities, template_digest: str | None
-) -> list[str]:
-    """Return one sentence per field in which the engine contradicts the fleet file."""
-    aliased_dtype = _DTYPES.get(declared.dtype.value or "", declared.dtype.value)
-    seen = declared.model_copy(
-        update={
-            "weights_revision": _field(declared.weights_revision.declared, report.weights_revision),
-            "dtype": _field(aliased_dtype, report.dtype),
-            "quantization": _field(declared.quantization.declared, report.quantization),
-            "chat_template_digest": IdentityField(
-                declared=declared.chat_template_digest.declared, observed=template_digest
-            ),
-        }
-    )
-    found = seen.contradictions()
-    if declared.model not in capabilities.models:
-        found.insert(0, f"model: declared {declared.model!r}, served {', '.join(capabilities.models)}")
-    return found
-
-
-def _field(declared: str | None, reported: str | None) -> IdentityField:
-    return IdentityField(declared=declared, reported=reported)
-
-
 async def _state(
     engine: Engine,
     replica: ReplicaSpec,
@@ -163,8 +137,9 @@ async def _state(
     report = await engine.report(deadline_s=deadline_s)
     template_digest = await chat_template_digest(engine, replica.model, deadline_s=deadline_s)
     declared = fleet.identity(replica.model)
-    problems = contradictions(declared, report, capabilities, template_digest)
-    notes = list(capabilities.notes)
+    problems = contradictions(seen_identity(declared, report, template_digest), capabilities)
+    note = version_note(capabilities.version) if capabilities.engine == "vllm" else None
+    notes = [*capabilities.notes, *([note] if note else [])]
     try:
         speed = await prefill_speed(engine, report.model, capabilities.max_model_len, deadline_s=deadline_s, seed=seed)
     except RejectItemError as refusal:
@@ -194,4 +169,5 @@ async def _state(
         prefill_ms_per_token=speed.ms_per_token,
         probe_tokens=speed.probe_tokens,
         notes=notes,
+        max_adapters=(await engine.metrics(deadline_s=deadline_s)).max_adapters,
     )

@@ -52,6 +52,7 @@ class VllmEngine(Engine):
 
     def __init__(self, replica: ReplicaSpec) -> None:
         self._replica = replica
+        self._tells_pause: bool | None = None
         headers = {}
         if replica.api_key_env is not None:
             key = os.environ.get(replica.api_key_env)
@@ -221,7 +222,8 @@ class VllmEngine(Engine):
 
     async def metrics(self, *, deadline_s: float) -> EngineMetrics:
         """Scrape ``/metrics``; see :func:`parse_metrics`."""
-        answer = await self._send("GET", "/metrics", deadline_s)
+        # A connection of its own each time: behind a balancing address every scrape may meet another process.
+        answer = await self._send("GET", "/metrics", deadline_s, own=True)
         if answer.status_code != 200:
             what = f"metrics of {self._replica.name}"
             raise refusals.error_of(answer.status_code, answer.content, what, self._replica.api_key_env)
@@ -233,6 +235,17 @@ class VllmEngine(Engine):
         if answer.status_code in (404, 405):
             return False
         return self._checked(answer, "prefix-cache reset").get("success") is True
+
+    async def is_paused(self, *, deadline_s: float) -> bool | None:
+        """Say whether the engine is paused; None outside developer mode, which is asked about once."""
+        if self._tells_pause is False:
+            return None
+        answer = await self._send("GET", "/is_paused", deadline_s)
+        self._tells_pause = answer.status_code not in (404, 405)
+        if answer.status_code != 200:
+            return None
+        told = self._checked(answer, "is_paused").get("is_paused")
+        return told if isinstance(told, bool) else None
 
     def kv_events(self) -> AsyncGenerator[KvEvent, None] | None:
         """Return the stream of KV events, or None where the replica names no endpoint."""
@@ -289,9 +302,11 @@ class VllmEngine(Engine):
             raise RetryLaterError(f"{what}: the answer is no JSON object")
         return body
 
-    async def _send(self, method: str, path: str, deadline_s: float, content: bytes | None = None) -> httpx.Response:
+    async def _send(
+        self, method: str, path: str, deadline_s: float, content: bytes | None = None, *, own: bool = False
+    ) -> httpx.Response:
         end = asyncio.get_running_loop().time() + deadline_s
-        headers = _JSON if content is not None else None
+        headers = {**(_JSON if content is not None else {}), **({"connection": "close"} if own else {})}
         call = self._client.request(method, path, content=content, headers=headers)
         return await self._within(end, f"{method} {path.split('?', 1)[0]} on {self._replica.name}", call)
 

@@ -4,7 +4,7 @@ Here the planners of the room are called in order, the plan is checked as a grap
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from warmup_tasks.errors import ConfigurationError
@@ -12,7 +12,7 @@ from warmup_tasks.items import ItemKind, Payload, PlanRow, Reason, ReplicaState
 from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.planning.drafts import Draft, PlanDraft, refused_id
-from warmup_tasks.planning.graph import DependencyGraph
+from warmup_tasks.planning.graph import DependencyGraph, Key
 from warmup_tasks.planning.prefixes import PrefixPlanner
 from warmup_tasks.planning.stores import StorePlanner
 from warmup_tasks.runs import Run
@@ -22,7 +22,13 @@ Row = dict[str, Any]
 
 
 def make_plan(
-    lake: Lake, run: Run, fleet: FleetFile, profiles: list[HardwareProfile], replicas: list[ReplicaState]
+    lake: Lake,
+    run: Run,
+    fleet: FleetFile,
+    profiles: list[HardwareProfile],
+    replicas: list[ReplicaState],
+    *,
+    tombstones: Collection[str] = (),
 ) -> tuple[str, Row]:
     """Choose and order what is warmed, and publish it with the reasons.
 
@@ -32,6 +38,7 @@ def make_plan(
         fleet: identities, adapters, tenants' salts.
         profiles: give queues and branches; each has its shards, whether or not items fall into them.
         replicas: the survey.
+        tombstones: items that an operator took out; neither they nor what depends on them is chosen.
 
     Returns:
         The reference, and a small summary: ``shards`` (profile → wave → shard ids), ``counts`` by kind, ``reasons``,
@@ -56,7 +63,7 @@ def make_plan(
         prefixes.plan_replica(state)
     facts = lake.meta(demand)
     _refused(plan, lake.read(demand, "refused").to_pylist(), facts["refused"])
-    rows = _unique(plan.rows())
+    rows = _without(tombstones, _unique(plan.rows()))
     DependencyGraph(row for row in rows if row.is_chosen).check_waves()
     needed = {row.payload_sha256 for row in rows}
     payloads = [plan.payloads[sha] for sha in sorted(plan.payloads) if sha in needed]
@@ -115,6 +122,24 @@ def _unique(rows: list[PlanRow]) -> list[PlanRow]:
             seen.add(key)
             kept.append(row)
     return kept
+
+
+def _without(tombstones: Collection[str], rows: list[PlanRow]) -> list[PlanRow]:
+    """Refuse the items that were taken out, and what then has lost a dependency."""
+    out = {Key(row.item_id, row.replica) for row in rows if row.is_chosen and row.item_id in tombstones}
+    if not out:
+        return rows
+    fallen = DependencyGraph(row for row in rows if row.is_chosen).dependants_to_skip(out)
+    reasons = {**dict.fromkeys(fallen, Reason.DEPENDENCY_FAILED), **dict.fromkeys(out, Reason.TOMBSTONED)}
+    chosen = [(row, reasons.get(Key(row.item_id, row.replica)) if row.is_chosen else None) for row in rows]
+    kept = {(row.profile, row.item_id) for row, reason in chosen if row.is_chosen and reason is None}
+    return [_judged(row, reason, kept) if row.is_chosen else row for row, reason in chosen]
+
+
+def _judged(row: PlanRow, reason: Reason | None, kept: Collection[tuple[str, str]]) -> PlanRow:
+    if reason is not None:
+        return row.model_copy(update={"is_chosen": False, "reason": str(reason)})
+    return row.model_copy(update={"depends_on": [name for name in row.depends_on if (row.profile, name) in kept]})
 
 
 def _summary(plan: PlanDraft, rows: list[PlanRow], facts: Row) -> Row:

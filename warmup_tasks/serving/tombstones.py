@@ -1,7 +1,7 @@
 """Tombstones: items that an operator took out and that no plan may bring back until the tombstone ends (spec 2.2).
 
-Set before the item's mark is voided, so that a night that is planned meanwhile sees it. What a plan does with them lives
-in ``planning/``.
+Set before the item's mark is voided, so that a night that is planned meanwhile sees it. What a plan does with them is
+decided in ``planning/``.
 """
 
 from datetime import datetime, timedelta

@@ -4,24 +4,32 @@ A hit proves nothing about *right*: weights that change in place leave old block
 apart from residency, and a contradiction fails every item of the replica.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from warmup_tasks.engines.base import Engine
+from warmup_tasks.engines.base import AdapterListing, Engine
 from warmup_tasks.engines.canary import Answer, fingerprint
+from warmup_tasks.engines.identity_evidence import (
+    FieldEvidence,
+    adapter_evidence,
+    contradictions,
+    seen_identity,
+    table_of,
+)
 from warmup_tasks.engines.observation import chat_template_digest
-from warmup_tasks.engines.survey import contradictions
 from warmup_tasks.items import Fingerprint
-from warmup_tasks.lake.fingerprints import model_subject, read_fingerprints, remember
+from warmup_tasks.lake.fingerprints import adapter_subject, model_subject, read_fingerprints, remember
 from warmup_tasks.lake.store import Lake
-from warmup_tasks.settings import FleetFile, ReplicaSpec
+from warmup_tasks.settings import AdapterSpec, FleetFile, ReplicaSpec
 from warmup_tasks.validation.answers import compare
 from warmup_tasks.validation.meter import Meter
 
 
 class IdentityCheck(NamedTuple):
-    """What was found: one sentence a contradiction, none when everything agrees."""
+    """What was found: one sentence a contradiction, none when everything agrees, and the table behind it."""
 
     contradictions: list[str]
+    fields: list[FieldEvidence]
 
     @property
     def is_ok(self) -> bool:
@@ -60,12 +68,9 @@ async def check_identity(
         deadline_s: for each call.
     """
     declared = fleet.identity(replica.model)
-    found = contradictions(
-        declared,
-        await engine.report(deadline_s=deadline_s),
-        await engine.capabilities(deadline_s=deadline_s),
-        await chat_template_digest(engine, replica.model, deadline_s=deadline_s),
-    )
+    report = await engine.report(deadline_s=deadline_s)
+    capabilities = await engine.capabilities(deadline_s=deadline_s)
+    template_digest = await chat_template_digest(engine, replica.model, deadline_s=deadline_s)
     answer, generation = await fingerprint(engine, replica.model, unused_salt, deadline_s=deadline_s)
     meter.count(generation.prompt_tokens, generation.cached_tokens)
     subject = model_subject(replica.model)
@@ -81,14 +86,60 @@ async def check_identity(
         run_id=run_id,
     )
     known = read_fingerprints(lake, replica.name).get(subject)
-    if known is not None and _must_agree(known, seen) and not _agrees(known, answer, tolerance):
+    is_other = known is not None and _must_agree(known, seen) and not _agrees(known, answer, tolerance)
+    identity = seen_identity(declared, report, template_digest, weights_observed=bool(answer.tokens) and not is_other)
+    found = contradictions(identity, capabilities)
+    if known is not None and is_other:
         found.append(
             f"weights_revision: {seen.version or 'undeclared'} answers the canary not as in run {known.run_id}: "
             "declare the new revision"
         )
     elif answer.tokens and (known is None or not _must_agree(known, seen)):
         remember(lake, seen)
-    return IdentityCheck(found)
+    return IdentityCheck(found, table_of(identity, capabilities))
+
+
+async def check_adapter(
+    engine: Engine,
+    replica: str,
+    spec: AdapterSpec,
+    listed: Sequence[AdapterListing],
+    *,
+    lake: Lake,
+    unused_salt: str,
+    meter: Meter,
+    tolerance: float,
+    deadline_s: float,
+) -> FieldEvidence:
+    """Let an adapter answer the canary and compare with what it answered when it was warmed at that version and path.
+
+    Another answer means other weights behind the same name and path, as after a reload in place: old blocks still hit.
+
+    Args:
+        engine: the replica.
+        replica: its name.
+        spec: the adapter as declared.
+        listed: what the engine lists.
+        lake: holds the fingerprint that warming took.
+        unused_salt: for the canary, which must not be answered from cached blocks.
+        meter: counts the canary's cost.
+        tolerance: of log-probabilities, in nats.
+        deadline_s: for the canary.
+
+    Raises:
+        RejectItemError: the engine cannot use the adapter.
+        RetryLaterError: it does not answer.
+    """
+    answer, generation = await fingerprint(engine, spec.name, unused_salt, deadline_s=deadline_s)
+    meter.count(generation.prompt_tokens, generation.cached_tokens)
+    known = read_fingerprints(lake, replica).get(adapter_subject(spec.name))
+    is_comparable = (
+        known is not None and bool(known.tokens) and (known.version, known.path) == (spec.version, spec.path)
+    )
+    is_proved = None
+    if answer.tokens:
+        is_proved = known is None or not is_comparable or _agrees(known, answer, tolerance)
+    return adapter_evidence(spec, listed, is_proved=is_proved)
 
 
 def _must_agree(known: Fingerprint, seen: Fingerprint) -> bool:

@@ -13,7 +13,7 @@ import redis as redis_client
 
 from warmup_tasks.engines.base import Engine
 from warmup_tasks.errors import RetryLaterError
-from warmup_tasks.items import Arm, Evidence, GainBasis, Outcome, PlanRow, Reason
+from warmup_tasks.items import Arm, Evidence, GainBasis, ItemKind, Outcome, PlanRow, Reason
 from warmup_tasks.lake.records import key_of
 from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
@@ -43,7 +43,8 @@ async def run_probes(
     """Probe what was warmed on one profile and publish ``evidence/<run_id>.<profile>``.
 
     Items that were not warmed are not probed, nor are held-out ones: a probe is a write, and would warm them. The
-    partition's meta holds ``computed_tokens`` (probes and controls) and ``half_turnover_s`` by replica.
+    partition's meta holds ``computed_tokens`` (probes and controls), and by replica ``half_turnover_s``,
+    ``contradictions`` and the table of its ``identity``.
 
     Args:
         lake: holds plan, receipts and twins.
@@ -79,7 +80,14 @@ async def run_probes(
             "controls": sum(seen.control_tokens for seen in found.values()),
         },
         "half_turnover_s": {name: seen.half_turnover_s for name, seen in sorted(found.items())},
+        "looked_from": {
+            name: seen.looked_from.isoformat() for name, seen in sorted(found.items()) if seen.looked_from is not None
+        },
         "contradictions": {name: seen.contradictions for name, seen in sorted(found.items())},
+        "identity": {
+            name: [field._asdict() for _, field in sorted(seen.identity.items())]
+            for name, seen in sorted(found.items())
+        },
     }
     table = to_table(evidence, Evidence)
     return lake.publish("evidence", f"{run.run_id}.{profile}", {"evidence": table}, meta), _summary(evidence, meta)
@@ -103,7 +111,8 @@ def _evidence(night: Night, row: PlanRow, found: Mapping[str, ReplicaFindings], 
         finding = probe_value(row, night.plan.payload(row), night.fleet, redis)
     else:
         finding = seen.findings.get(key, Finding())
-    reason = Reason.HOLDOUT if is_held_out(row) else reason_against(_facts(night, row, seen, finding))
+    witnesses = _witnesses(night, row, found)
+    reason = Reason.HOLDOUT if is_held_out(row) else reason_against(_facts(night, row, seen, finding, witnesses))
     twin = night.twins.get(key) if key in night.sample else None
     cold_ms = twin.ttft_ms if twin is not None and twin.error is None else None
     is_pair = cold_ms is not None and finding.ttft_ms is not None
@@ -118,7 +127,7 @@ def _evidence(night: Night, row: PlanRow, found: Mapping[str, ReplicaFindings], 
         adapter=row.adapter,
         stratum=stratum_of(row),
         replica_epoch=seen.epoch_before if seen.epoch_before == seen.epoch_after else None,
-        is_identity_ok=not seen.contradictions,
+        is_identity_ok=not any(witness.contradictions for witness in witnesses),
         residency=finding.residency,
         evidence_kind=finding.evidence_kind,
         cached_tokens=finding.cached_tokens,
@@ -135,19 +144,38 @@ def _evidence(night: Night, row: PlanRow, found: Mapping[str, ReplicaFindings], 
     )
 
 
-def _facts(night: Night, row: PlanRow, seen: ReplicaFindings, finding: Finding) -> Facts:
-    problems = bool(seen.contradictions)
+def _witnesses(night: Night, row: PlanRow, found: Mapping[str, ReplicaFindings]) -> list[ReplicaFindings]:
+    """Return the replicas that speak for an item's identity: its own, or all that may have generated an answer."""
+    if row.replica is not None:
+        return [found.get(row.replica, ReplicaFindings())]
+    if row.kind is ItemKind.EMBEDDING:
+        return []
+    return [
+        found[replica.name] for replica in night.fleet.replicas if replica.model == row.model and replica.name in found
+    ]
+
+
+def _facts(
+    night: Night, row: PlanRow, seen: ReplicaFindings, finding: Finding, witnesses: Sequence[ReplicaFindings]
+) -> Facts:
+    refused = [witness.refused_adapters.get(row.adapter or "", "") for witness in witnesses]
     return Facts(
         receipt=night.receipts.get(key_of(row)),
         is_on_replica=row.replica is not None,
-        is_identity_ok=not problems,
+        is_identity_ok=not any(witness.contradictions for witness in witnesses),
         epoch_before=seen.epoch_before,
         epoch_after=seen.epoch_after,
         residency=finding.residency,
-        refusal=finding.refusal,
+        refusal=finding.refusal or next(filter(None, refused), ""),
         are_salts_kept=seen.are_salts_kept if is_prefix(row) else None,
         is_answer_equal=finding.is_answer_equal,
+        is_identity_verified=not any(w.missing(_required(night, row)) for w in witnesses),
     )
+
+
+def _required(night: Night, row: PlanRow) -> list[str]:
+    """Return the identity fields that must be verified for an item; an adapter's version concerns its items alone."""
+    return [name for name in night.run.policy.required_evidence if name != "adapter_version" or row.adapter is not None]
 
 
 def _with_inferred_gains(evidence: Sequence[Evidence], seed: int) -> list[Evidence]:

@@ -10,7 +10,7 @@ class Facts:
     """What is known of one item. ``epoch_before`` and ``epoch_after`` frame all looks at its replica.
 
     ``refusal`` is why a look brought nothing, "" where it did. ``are_salts_kept`` False: some control on the replica
-    hit; None: no control told anything.
+    hit; None: no control told anything. ``is_identity_verified`` False: a field that the policy requires is unverified.
     """
 
     receipt: Receipt | None
@@ -22,6 +22,7 @@ class Facts:
     refusal: str = ""
     are_salts_kept: bool | None = None
     is_answer_equal: bool | None = None
+    is_identity_verified: bool = True
 
 
 def reason_against(facts: Facts) -> str:
@@ -36,6 +37,8 @@ def reason_against(facts: Facts) -> str:
         return facts.receipt.reason
     if not facts.is_identity_ok:
         return Reason.IDENTITY_CONTRADICTED
+    if not facts.is_identity_verified:
+        return Reason.IDENTITY_UNVERIFIED
     if facts.is_on_replica and (changed := _epoch_against(facts, facts.receipt)):
         return changed
     if facts.refusal:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from warmup_tasks.engines.attempts import attempt, scrape
 from warmup_tasks.engines.base import Engine
-from warmup_tasks.engines.canary import touch
+from warmup_tasks.engines.canary import Answer, fingerprint, touch, unused_label
 from warmup_tasks.errors import RejectItemError, RetryLaterError
+from warmup_tasks.identity import digest
 from warmup_tasks.items import Fingerprint, Outcome, PlanRow, Reason
 from warmup_tasks.lake.fingerprints import adapter_subject, read_fingerprints, remember
 from warmup_tasks.lake.records import Key
@@ -80,14 +81,14 @@ async def _warm(work: Work, engine: Engine, row: PlanRow, replica: str) -> Attem
         cached = await _prove(work, engine, spec.name)
         if is_stale and cached:
             return work.stopped(Outcome.REJECTED, Reason.ADAPTER_STALE_PATH, started_at)
+        seen = await _fingerprint(work, engine, spec, weights, replica)
     except RejectItemError as error:
         return work.stopped(Outcome.REJECTED, error.reason, started_at)
     except RetryLaterError:
         return work.stopped(Outcome.FAILED, Reason.ENGINE_UNAVAILABLE, started_at)
-    epoch = work.epoch(replica)
-    remember(work.lake, _fingerprint(work, spec, weights, replica, epoch))
-    reason = "" if epoch else Reason.EPOCH_UNKNOWN
-    return Attempt(Outcome.WARMED, started_at, work.now(), reason, epoch, computed_tokens=0)
+    remember(work.lake, seen)
+    reason = "" if seen.epoch else Reason.EPOCH_UNKNOWN
+    return Attempt(Outcome.WARMED, started_at, work.now(), reason, seen.epoch, computed_tokens=0)
 
 
 def _is_stale(work: Work, spec: AdapterSpec, weights: str | None, replica: str) -> bool:
@@ -105,16 +106,21 @@ def _is_stale(work: Work, spec: AdapterSpec, weights: str | None, replica: str) 
 async def _empty(work: Work, engine: Engine, spec: AdapterSpec, replica: str) -> None:
     """Drop the old weights and every block made with them; wait, for as long as an epoch lives, for the new epoch.
 
+    The epoch ends before the cache is touched, so that nothing is called ready that is going; and once more afterwards,
+    for what others proved in between.
+
     Raises:
         RejectItemError: the engine did not empty its cache.
     """
+    epochs = EpochStore(work.redis)
+    epochs.begin_generation(replica)
     await engine.unload_adapter(spec.name, deadline_s=work.deadline_s)
     if not await engine.reset_prefix_cache(deadline_s=work.deadline_s):
         raise RejectItemError(
             Reason.ADAPTER_STALE_PATH,
             f"{spec.name} on {replica}: give the new version a new path, or restart the replica",
         )
-    EpochStore(work.redis).begin_generation(replica)
+    epochs.begin_generation(replica)
     for _ in range(round(MAX_TTL_S / _POLL_S)):
         if work.epoch(replica) is not None:
             break
@@ -148,16 +154,30 @@ def _lost_state(work: Work, adapter: str, replica: str) -> bool:
     return any(receipt.replica_epoch is None or receipt.replica_epoch != epoch for receipt in loaded)
 
 
-def _fingerprint(work: Work, spec: AdapterSpec, weights: str | None, replica: str, epoch: str | None) -> Fingerprint:
+async def _fingerprint(work: Work, engine: Engine, spec: AdapterSpec, weights: str | None, replica: str) -> Fingerprint:
+    """Return what is seen of an adapter: its files and its answer to the canary.
+
+    The answer that was first seen of this version, path and content stays: validation compares with it, so a silent
+    change cannot make itself the measure.
+    """
+    known = read_fingerprints(work.lake, replica).get(adapter_subject(spec.name))
+    answer = None
+    if known is not None and known.tokens and (known.version, known.path) == (spec.version, spec.path):
+        is_same = weights is None or known.content_sha256 in (None, weights)
+        answer = Answer(tuple(known.tokens), tuple(known.logprobs)) if is_same else None
+    if answer is None:
+        label = unused_label(await scrape(engine, deadline_s=work.deadline_s))
+        salt = digest([label, "fingerprint", spec.name])
+        answer, _ = await fingerprint(engine, spec.name, salt, deadline_s=work.deadline_s)
     return Fingerprint(
         replica=replica,
         subject=adapter_subject(spec.name),
         version=spec.version,
         path=spec.path,
         content_sha256=weights,
-        tokens=[],
-        logprobs=[],
-        epoch=epoch,
+        tokens=list(answer.tokens),
+        logprobs=list(answer.logprobs),
+        epoch=work.epoch(replica),
         run_id=work.run.run_id,
     )
 

@@ -1,6 +1,6 @@
 """A hand-made demand for the planning tests: rows of the demand tables, published to a lake in a folder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import Any
 
@@ -170,10 +170,16 @@ def demand() -> Demand:
 def plan(
     lake: Lake, run: Run, fleet: FleetFile, profiles: list[HardwareProfile], replicas: list[ReplicaState]
 ) -> Callable[..., tuple[list[PlanRow], dict[str, Any]]]:
-    def planned(demand: Demand, states: list[ReplicaState] | None = None, of: Run | None = None) -> Any:
+    def planned(
+        demand: Demand,
+        states: list[ReplicaState] | None = None,
+        of: Run | None = None,
+        tombstones: Collection[str] = (),
+    ) -> Any:
         chosen_run = of or run
         demand.publish(lake, chosen_run)
-        ref, summary = make_plan(lake, chosen_run, fleet, profiles, replicas if states is None else states)
+        given = replicas if states is None else states
+        ref, summary = make_plan(lake, chosen_run, fleet, profiles, given, tombstones=tombstones)
         rows = from_table(lake.read(ref, "plan"), PlanRow)
         payloads = {row["payload_sha256"]: row for row in lake.read(ref, "payloads").to_pylist()}
         return rows, {"ref": ref, "payloads": payloads, **summary}

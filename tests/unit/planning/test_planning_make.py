@@ -209,6 +209,36 @@ def test_prefixes_wait_for_their_adapter_on_their_replica_and_answers_for_their_
     DependencyGraph(r for r in rows if r.is_chosen).check_waves()
 
 
+def test_a_tombstone_keeps_an_item_out_with_what_depends_on_it_and_nothing_else(demand: Any, plan: Plan) -> None:
+    demand.adapter("legal", 9)
+    demand.node(3, 5, adapter="legal")
+    demand.node(3, 5)
+    demand.prompt("base")
+    demand.prompt("p", adapter="legal")
+    before, _ = plan(demand)
+    load = next(r for r in before if r.kind is ItemKind.ADAPTER)
+    rows, facts = plan(demand, tombstones=[load.item_id, "0" * 32])
+    reasons = {(r.kind, r.adapter): r.reason for r in rows if not r.is_chosen}
+    assert reasons[ItemKind.ADAPTER, "legal"] == Reason.TOMBSTONED
+    assert reasons[KV, "legal"] == reasons[ItemKind.RESPONSE, "legal"] == Reason.DEPENDENCY_FAILED
+    assert {r.item_id for r in before if r.is_chosen and r.adapter is None} <= {r.item_id for r in rows if r.is_chosen}
+    assert facts["reasons"]["adapter"] == {Reason.TOMBSTONED: 3}
+    assert plan(demand)[0] == before
+
+
+def test_a_tombstoned_embedding_leaves_an_adapter_its_other_clusters(demand: Any, plan: Plan) -> None:
+    demand.adapter("legal", 9)
+    for number in range(8):
+        demand.prompt(f"p{number}", adapter="legal")
+    before, _ = plan(demand)
+    load = next(r for r in before if r.kind is ItemKind.ADAPTER and len(r.depends_on) > 1)
+    gone = load.depends_on[0]
+    rows, _ = plan(demand, tombstones=[gone])
+    after = next(r for r in rows if (r.item_id, r.replica) == (load.item_id, load.replica))
+    assert after.is_chosen
+    assert after.depends_on == [name for name in load.depends_on if name != gone]
+
+
 def test_adapters_beyond_the_slots_are_refused_with_their_prefixes(
     demand: Any, plan: Plan, replicas: list[ReplicaState]
 ) -> None:
