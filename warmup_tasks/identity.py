@@ -57,7 +57,9 @@ def _is_plain(value: Any) -> bool:
     kind = type(value)
     if kind is dict:
         for key, inner in value.items():
-            if type(key) is not str or not key.isascii() or not (type(inner) is str or _is_plain(inner)):
+            if type(key) is not str or not key.isascii():
+                return False
+            if type(inner) not in _SCALARS and not _is_plain(inner):
                 return False
         return True
     if kind is list or kind is tuple:
@@ -102,8 +104,8 @@ def prompt_digest(
     """
     is_prompt = isinstance(content, str) or (len(content) > 0 and isinstance(content[0], int))
     field = "prompt" if is_prompt else "messages"
-    body = {field: content if isinstance(content, str) else list(content)}
-    return digest({**body, "tools": list(tools or []), "template_args": dict(template_args or {})})
+    whole = content if isinstance(content, str | list) else list(content)
+    return digest({field: whole, "tools": list(tools or ()), "template_args": dict(template_args or ())})
 
 
 class EvidenceSource(StrEnum):

@@ -123,6 +123,10 @@ class Lake:
         """Return the addresses of a table's Parquet files, for DuckDB or Arrow. Raises as :meth:`read`."""
         return [self._files.address(file.path) for file in self._entry(ref, table).files]
 
+    def open_files(self, ref: str, table: str) -> list[Any]:
+        """Return a table's files as ``pyarrow.parquet.ParquetFile``, for what is too large to be read whole."""
+        return [pq.ParquetFile(self._files.open(file.path, "rb")) for file in self._entry(ref, table).files]
+
     def rows(self, ref: str, table: str) -> int:
         """Return how many rows a table has, from the manifest alone. Raises as :meth:`read`."""
         return self._entry(ref, table).rows

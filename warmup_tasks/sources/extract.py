@@ -31,7 +31,7 @@ _NO_OPTIONS = ReadOptions()
 _BYTES_FOR_PROCESSES = 2**26  # below, starting them takes longer than they save
 _COMPRESSION = 6  # a guess at how much more a compressed file holds
 _MERGES_AT_ONCE = 2
-_MERGE_MEMORY = "1GB"
+_MERGE_MEMORY = "256MB"
 
 
 def extract(

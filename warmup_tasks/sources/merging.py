@@ -3,17 +3,23 @@
 The decisions stand in ``sql/sources``; here they are run and published, again when another extraction came first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from warmup_tasks.lake import Lake, queries
 from warmup_tasks.lake.schemas import FEEDBACK, QUARANTINE, REQUESTS
 from warmup_tasks.resources import sql
+from warmup_tasks.sources.runs import ArrowRun, Gatherer, ParquetRun, Run, StagedRun, with_address
 
+_GATHERED_BYTES, _FEWEST_ROWS, _MOST_ROWS = 16 * 2**20, 32, 2**14
 _CLOSED = pa.schema([("file", pa.string()), ("lines", pa.int64())])
 _KNOWN = pa.schema(
     [("file", pa.string()), ("name", pa.string()), ("first_line", pa.int64()), ("last_line", pa.int64())]
@@ -52,18 +58,26 @@ class Merger:
     spill_folder: str
     memory_limit: str
 
-    def requests(self, day: date, staged: Sequence[str]) -> list[dict[str, Any]]:
-        """Merge one day's staged requests (files with the columns of ``REQUESTS``); return ``count_requests``' rows."""
+    def requests(self, day: date, staged: Sequence[StagedRun]) -> list[dict[str, Any]]:
+        """Merge one day's staged requests; return ``count_requests``' rows.
+
+        DuckDB sees everything but the prompts and answers, which may be larger than memory; it says which rows stay and
+        in which order, and they are gathered by where they stand.
+        """
+        runs: dict[int, Run] = {run.number: ArrowRun(run, REQUESTS) for run in staged}
         while True:
             parent = self.lake.latest("requests", f"{day}")
+            stored = self.lake.open_files(parent, "requests") if parent else []
+            runs |= {-number: ParquetRun(file, REQUESTS) for number, file in enumerate(stored, start=1)}
             with self._connect() as connection:
-                queries.add_view(connection, "rows_staged", staged)
-                queries.add_view(connection, "rows_stored", self._stored(parent, "requests", REQUESTS))
+                connection.register("rows_staged", ds.dataset([run.path for run in staged], format="ipc"))
+                _add_stored(connection, self.lake.files(parent, "requests") if parent else [])
                 queries.add_view(connection, "closed", _table(self.extent.closed.items(), _CLOSED))
                 queries.add_view(connection, "known", _table(self.extent.known, _KNOWN))
                 queries.add_view(connection, "ranking", queries.run(connection, sql("sources/rank_requests"), {}))
                 counts: list[dict[str, Any]] = queries.run(connection, sql("sources/count_requests"), {}).to_pylist()
-                merged = queries.stream(connection, sql("sources/merge_requests"), REQUESTS)
+                order = connection.sql(sql("sources/order_requests")).to_arrow_reader(_rows_at_once(staged))
+                merged = pa.RecordBatchReader.from_batches(REQUESTS, _gathered(order, Gatherer(runs, REQUESTS)))
                 if self.lake.publish_onto(parent, "requests", f"{day}", {"requests": merged}):
                     return counts
 
@@ -100,6 +114,34 @@ class Merger:
 
     def _stored(self, ref: str | None, table: str, schema: pa.Schema) -> pa.Table | Sequence[str]:
         return self.lake.files(ref, table) if ref else schema.empty_table()
+
+
+def _add_stored(connection: Any, files: Sequence[str]) -> None:
+    """Give the statements the rows of a stored partition, each with where it stands."""
+    if not files:
+        connection.register("rows_stored", with_address(REQUESTS).empty_table())
+        return
+    parts = [
+        connection.read_parquet(file, file_row_number=True).project(
+            f"* exclude (file_row_number), {-number}::bigint as run, file_row_number as row"
+        )
+        for number, file in enumerate(files, start=1)
+    ]
+    reduce(lambda one, other: one.union(other), parts).create_view("rows_stored")
+
+
+def _gathered(order: pa.RecordBatchReader, gatherer: Gatherer) -> Iterator[pa.RecordBatch]:
+    for addresses in order:
+        table = gatherer.gather(addresses["run"].to_numpy(), addresses["row"].to_numpy())
+        if addresses["new_id"].null_count < len(addresses):
+            ids = pc.coalesce(addresses["new_id"], table["request_id"].combine_chunks())
+            table = table.set_column(table.schema.get_field_index("request_id"), REQUESTS.field("request_id"), ids)
+        yield from table.to_batches()
+
+
+def _rows_at_once(staged: Sequence[StagedRun]) -> int:
+    size, rows = sum(Path(run.path).stat().st_size for run in staged), sum(run.starts[-1] for run in staged)
+    return max(_FEWEST_ROWS, min(_MOST_ROWS, _GATHERED_BYTES * rows // max(1, size)))
 
 
 def _table(rows: Any, schema: pa.Schema) -> pa.Table:

@@ -119,11 +119,12 @@ def _feedback(record: Mapping[str, Any]) -> Feedback:
 
 
 def _prompt(record: Mapping[str, Any]) -> prompts.Prompt:
+    messages, prompt, token_ids = record.get("messages"), record.get("prompt"), record.get("token_ids")
+    if prompt is None and token_ids is None:
+        if messages is None:
+            return prompts.NO_CONTENT
+        return prompts.chat(messages, record.get("tools"), record.get("template_args"))
     contents = [name for name in ("messages", "prompt", "token_ids") if record.get(name) is not None]
     if len(contents) > 1:
         raise BadRecordError(Fault.BAD_VALUE, f"{' and '.join(contents)} together: a prompt is one of them")
-    if not contents:
-        return prompts.NO_CONTENT
-    if contents == ["messages"]:
-        return prompts.chat(record["messages"], record.get("tools"), record.get("template_args"))
     return prompts.completion(record[contents[0]], contents[0])

@@ -13,7 +13,6 @@ from warmup_tasks.identity import prompt_digest
 from warmup_tasks.sources.faults import BadRecordError, Fault
 from warmup_tasks.sources.fields import wrong_type
 
-_CONTENTS = ("messages", "prompt", "token_ids")
 _WHY_NONE = "a number that JSON cannot carry, half a character, or nesting too deep"
 
 
@@ -49,10 +48,11 @@ class Prompt:
         Raises:
             BadRecordError: the prompt has no canonical form.
         """
-        if self._sha256 == "" and self._body is not None:
-            content = next(self._body[name] for name in _CONTENTS if name in self._body)
+        body = self._body
+        if self._sha256 == "" and body is not None:
+            content = body["messages"] if "messages" in body else body.get("prompt", body.get("token_ids"))
             try:
-                self._sha256 = prompt_digest(content, self._body.get("tools"), self._body.get("template_args"))
+                self._sha256 = prompt_digest(content, body.get("tools"), body.get("template_args"))
             except ConfigurationError:
                 raise BadRecordError(Fault.NO_CANONICAL_FORM, _WHY_NONE) from None
         return self._sha256

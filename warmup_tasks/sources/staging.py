@@ -1,10 +1,11 @@
-"""Where an extraction keeps what it has read until the lake takes it: Parquet files by day in a temporary folder.
+"""Where an extraction keeps what it has read until the lake takes it: files by day in a temporary folder.
 
 Rows leave memory in chunks, so that a log of any size can be read. What a row means is decided before, which of two
 equal requests stays is decided after.
 """
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -15,11 +16,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from warmup_tasks.lake.schemas import QUARANTINE, REQUESTS
+from warmup_tasks.sources.runs import RunWriter, StagedRun
 from warmup_tasks.sources.tabling import STAGED_FEEDBACK, Tally
 
-CHUNK_BYTES = 24 * 2**20
+CHUNK_BYTES = 48 * 2**20
 _MOST_OPEN = 64
-_REPEATED = ["tenant", "model", "adapter", "request_type", "session_id", "source_format", "source_file", "reason"]
+_MOST_RUNS = 10**6  # of one process
+_ORDER = [("time", "ascending"), ("request_id", "ascending")]
 
 Part = tuple[str, bool]
 """A file's name, and whether the part is its last line without line end."""
@@ -27,30 +30,34 @@ Part = tuple[str, bool]
 
 @dataclass
 class Staged:
-    """What was staged: files by day, and what became of the records of each part of a file."""
+    """What was staged: runs and files by day, and what became of the records of each part of a file."""
 
-    requests: dict[date, list[str]] = field(default_factory=dict)
+    requests: dict[date, list[StagedRun]] = field(default_factory=dict)
     feedback: dict[date, list[str]] = field(default_factory=dict)
     quarantine: list[str] = field(default_factory=list)
     tallies: dict[Part, Tally] = field(default_factory=dict)
 
     def add(self, other: "Staged") -> None:
         """Join what another process staged."""
-        for mine, theirs in ((self.requests, other.requests), (self.feedback, other.feedback)):
-            for day, files in theirs.items():
-                mine.setdefault(day, []).extend(files)
+        for day, runs in other.requests.items():
+            self.requests.setdefault(day, []).extend(runs)
+        for day, files in other.feedback.items():
+            self.feedback.setdefault(day, []).extend(files)
         self.quarantine += other.quarantine
         for part, tally in other.tallies.items():
             self.tallies.setdefault(part, Tally()).add(tally)
 
 
 class Staging:
-    """The staged rows of one process."""
+    """The staged rows of one process; ``number`` tells it from others."""
 
-    def __init__(self, folder: Path, name: str = "0", compression: str = "lz4") -> None:
-        self._requests = _Shelf(folder, f"requests-{name}", REQUESTS, compression)
-        self._feedback = _Shelf(folder, f"feedback-{name}", STAGED_FEEDBACK, compression)
-        self._quarantine = _Shelf(folder, f"quarantine-{name}", QUARANTINE, compression)
+    def __init__(self, folder: Path, number: int = 0) -> None:
+        self._folder, self._number = folder, number
+        self._runs: dict[date, list[StagedRun]] = defaultdict(list)
+        self._files: dict[str, dict[date, list[str]]] = defaultdict(lambda: defaultdict(list))
+        self._requests = _Shelf(self._open_run, _sorted)
+        self._feedback = _Shelf(lambda day, index: self._open_file("feedback", STAGED_FEEDBACK, day, index))
+        self._quarantine = _Shelf(lambda day, index: self._open_file("quarantine", QUARANTINE, day, index))
         self._tallies: dict[Part, Tally] = defaultdict(Tally)
 
     def tally(self, file: str, is_open: bool) -> Tally:
@@ -65,19 +72,33 @@ class Staging:
 
     def finish(self) -> Staged:
         """Write what is still in memory and return everything."""
-        (quarantine,) = self._quarantine.finish().values() or ([],)
-        return Staged(self._requests.finish(), self._feedback.finish(), quarantine, dict(self._tallies))
+        for shelf in (self._requests, self._feedback, self._quarantine):
+            shelf.finish()
+        quarantine = self._files["quarantine"].get(date.min, [])
+        return Staged(dict(self._runs), dict(self._files["feedback"]), quarantine, dict(self._tallies))
+
+    def _open_run(self, day: date, index: int) -> RunWriter:
+        number = self._number * _MOST_RUNS + index
+        writer = RunWriter(self._folder, f"requests-{day}-{number}", number, REQUESTS)
+        self._runs[day].append(writer.staged)
+        return writer
+
+    def _open_file(self, kind: str, schema: pa.Schema, day: date, index: int) -> Any:
+        path = str(self._folder / f"{kind}-{day}-{self._number}-{index}.parquet")
+        self._files[kind][day].append(path)
+        return pq.ParquetWriter(path, schema, compression="lz4")
 
 
 class _Shelf:
     """The rows of one kind, by day: a file each, as long as not too many days are open at once."""
 
-    def __init__(self, folder: Path, name: str, schema: pa.Schema, compression: str) -> None:
-        self._folder, self._name, self._schema, self._compression = folder, name, schema, compression
+    def __init__(
+        self, open_writer: Callable[[date, int], Any], prepare: Callable[[pa.Table], pa.Table] = lambda table: table
+    ) -> None:
+        self._open_writer, self._prepare = open_writer, prepare
         self._tables: dict[date, list[pa.Table]] = defaultdict(list)
-        self._held_bytes = 0
+        self._held_bytes = self._opened = 0
         self._open: dict[date, Any] = {}
-        self._files: dict[date, list[str]] = defaultdict(list)
 
     def add_by_day(self, table: pa.Table) -> None:
         """Add rows that have a ``time``."""
@@ -94,31 +115,27 @@ class _Shelf:
             if self._held_bytes >= CHUNK_BYTES:
                 self._flush()
 
-    def finish(self) -> dict[date, list[str]]:
-        """Write what is left and return day → files."""
+    def finish(self) -> None:
+        """Write what is left."""
         self._flush()
         self._close()
-        return {day: self._files[day] for day in sorted(self._files)}
 
     def _flush(self) -> None:
         for day, tables in self._tables.items():
-            self._writer(day).write_table(pa.concat_tables(tables))
+            if day not in self._open:
+                if len(self._open) >= _MOST_OPEN:
+                    self._close()
+                self._open[day] = self._open_writer(day, self._opened)
+                self._opened += 1
+            self._open[day].write_table(self._prepare(pa.concat_tables(tables)))
         self._tables.clear()
         self._held_bytes = 0
-
-    def _writer(self, day: date) -> Any:
-        if day not in self._open:
-            if len(self._open) >= _MOST_OPEN:
-                self._close()
-            path = self._folder / f"{self._name}-{day}-{len(self._files[day])}.parquet"
-            repeated = [name for name in _REPEATED if name in self._schema.names]
-            self._open[day] = pq.ParquetWriter(
-                path, self._schema, compression=self._compression, use_dictionary=repeated
-            )
-            self._files[day].append(str(path))
-        return self._open[day]
 
     def _close(self) -> None:
         for writer in self._open.values():
             writer.close()
         self._open.clear()
+
+
+def _sorted(table: pa.Table) -> pa.Table:
+    return table.take(pc.sort_indices(table, sort_keys=_ORDER))

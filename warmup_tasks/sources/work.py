@@ -1,7 +1,7 @@
 """Reading by several processes: blocks of lines go out, staged files and tallies come back.
 
-Each process is a plain child with a pipe (``python -m warmup_tasks.sources.work``), so that extraction runs inside any
-task runner, thread or notebook. One that does not start, or dies, ends the extraction; nothing was published by then.
+Each process is a plain child with a pipe, so that extraction runs inside any task runner, thread or notebook. One that
+does not start, or dies, ends the extraction; nothing was published by then.
 """
 
 import contextlib
@@ -46,21 +46,19 @@ class Job:
         folder: where it stages.
         tabling: how requests become rows.
         max_line_bytes: longer lines are quarantined.
-        compression: of the staged files.
     """
 
     folder: Path
     tabling: Tabling = field(default_factory=Tabling)
     max_line_bytes: int = MAX_LINE_BYTES
-    compression: str = "lz4"
 
 
 class Reader:
     """Reads blocks and records into a staging of its own."""
 
-    def __init__(self, job: Job, name: str = "0") -> None:
+    def __init__(self, job: Job, number: int = 0) -> None:
         self._job = job
-        self._staging = Staging(job.folder, name, job.compression)
+        self._staging = Staging(job.folder, number)
 
     def read_block(self, task: Task) -> None:
         """Read the lines of a block, one record each."""
@@ -108,10 +106,13 @@ class Pool:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, roots))}
         for number in range(self._count):
             process = subprocess.Popen(
-                [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+                [sys.executable, "-c", f"from {__name__} import main; main()"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
             )
             self._processes.append(process)
-            _send(process, (self._job, f"{number + 1}"))
+            _send(process, (self._job, number + 1))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -212,8 +213,8 @@ def _in_batches(raws: Iterable[Raw]) -> Iterator[blocks.Parsed]:
 def _serve(source: BinaryIO, sink: BinaryIO) -> None:
     """Read tasks until the parent ends them, and answer with what was staged, or with where it failed."""
     try:
-        job, name = pickle.load(source)  # noqa: S301 - from our own parent
-        reader = Reader(job, name)
+        job, number = pickle.load(source)  # noqa: S301 - from our own parent
+        reader = Reader(job, number)
         while (task := pickle.load(source)) is not None:  # noqa: S301
             reader.read_block(task)
         answer: Staged | str = reader.finish()
@@ -227,9 +228,10 @@ def _serve(source: BinaryIO, sink: BinaryIO) -> None:
     sink.flush()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Be a reading process; what anybody prints goes to the errors, not among the answers."""
     gc.freeze()
     gc.disable()  # records are trees: they go when their batch goes
-    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as _answers:
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        _serve(sys.stdin.buffer, _answers)
+        _serve(sys.stdin.buffer, answers)
