@@ -33,6 +33,7 @@ class Meter:
         self._deadline_s = deadline_s
         self._has_usage_details = False
         self.computed_tokens = 0
+        self.least_computed_tokens = 0
 
     async def look(self, request: GenerationRequest) -> Look:
         """Send one request, once.
@@ -55,8 +56,13 @@ class Meter:
         return Look(answer, cached, EvidenceKind.NONE if cached is None else kind)
 
     def count(self, prompt_tokens: int | None, cached_tokens: int | None) -> None:
-        """Add one prompt to the cost; where nothing told what was cached, all of it counts."""
+        """Add one prompt to the cost; where nothing told what was cached, all of it counts.
+
+        ``least_computed_tokens`` leaves such a prompt out: what others inserted must not hide behind it.
+        """
         self.computed_tokens += (prompt_tokens or 0) - (cached_tokens or 0)
+        if cached_tokens is not None:
+            self.least_computed_tokens += (prompt_tokens or 0) - cached_tokens
 
     async def _by_counters(self, before: EngineMetrics, prompt_tokens: int | None) -> int | None:
         if prompt_tokens is None:

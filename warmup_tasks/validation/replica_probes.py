@@ -5,11 +5,12 @@ evicted by it, so the items that matter most come first and the controls last.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from warmup_tasks.engines.attempts import attempt, scrape
-from warmup_tasks.engines.base import Engine, EngineMetrics, GenerationRequest
-from warmup_tasks.engines.canary import Answer, touch, unused_label
+from warmup_tasks.engines.base import AdapterListing, Engine, EngineMetrics, GenerationRequest
+from warmup_tasks.engines.canary import Answer, unused_label
 from warmup_tasks.errors import RejectItemError, RetryLaterError
 from warmup_tasks.identity import digest
 from warmup_tasks.items import EvidenceKind, ItemKind, PlanRow, PromptBody, Reason, Residency
@@ -18,13 +19,17 @@ from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.settings import ReplicaSpec
 from warmup_tasks.validation.answers import answer_of, compare
 from warmup_tasks.validation.chains import FirstLooks
-from warmup_tasks.validation.identity_check import check_identity
+from warmup_tasks.validation.evictions import Displacement
+from warmup_tasks.validation.identity_check import check_adapter, check_identity
 from warmup_tasks.validation.looks import Finding, ReplicaFindings
 from warmup_tasks.validation.meter import Look, Meter
 from warmup_tasks.validation.night import Night, is_prefix
 
 CONTROL_TOKENS = 512
-"""A control is the head of its prompt: ignored salts show in the first blocks, or in the first chunks of an offload."""
+"""A control is the head of its prompt: ignored salts show in the first blocks, or in the first chunks of an offload.
+Where the cache has no room for so much, it is shorter: a control must not evict what was just proved."""
+_AFTERWARDS_BLOCKS = 16
+"""Room that the canaries need which follow the controls."""
 _TRIES = 3
 
 
@@ -44,15 +49,20 @@ class ReplicaProbe:
         self._found = ReplicaFindings()
 
     async def run(self, open_engine: Callable[[ReplicaSpec], Engine]) -> ReplicaFindings:
-        """Return what was found. A replica that stops answering leaves the rest of its items unverified."""
+        """Return what was found.
+
+        A replica that stops answering leaves all its items unproved: a hit counts only when the weights were seen to be
+        the same, and the cache large enough, after all looks.
+        """
         async with open_engine(self._replica) as engine:
             try:
                 await self._look(engine)
             except RetryLaterError:
-                lost = Finding(refusal=Reason.ENGINE_UNAVAILABLE)
-                self._found.findings |= {
-                    key_of(row): lost for row in self._rows if key_of(row) not in self._found.findings
-                }
+                nothing = Finding()
+                for key in map(key_of, self._rows):
+                    seen = self._found.findings.get(key, nothing)
+                    if not seen.refusal and seen.residency is not Residency.MISS:
+                        self._found.findings[key] = replace(seen, refusal=Reason.ENGINE_UNAVAILABLE)
         self._found.epoch_after = self._epoch()
         return self._found
 
@@ -60,20 +70,28 @@ class ReplicaProbe:
         found, meter = self._found, Meter(engine, self._deadline_s)
         found.epoch_before = self._epoch()
         before, started_at = await scrape(engine, deadline_s=self._deadline_s), self._now()
-        label = unused_label(before)
+        label, books = unused_label(before), Displacement(before.capacity_blocks, before.block_size)
+        found.looked_from = started_at
         try:
-            await self._identity(engine, meter, label)
-            await self._adapters(engine, meter)
-            await self._prefixes(engine, meter, before.block_size)
+            await self._identity(engine, meter, f"{label}:before")
+            await self._adapters(engine, meter, f"{label}:before")
+            await self._prefixes(engine, meter, books, before.block_size)
         finally:
             found.probe_tokens = meter.computed_tokens
         try:
-            await self._controls(meter, label, before.block_size)
+            await self._controls(meter, books, label, before.block_size)
+            await self._identity(engine, meter, f"{label}:after")
+            await self._adapters(engine, meter, f"{label}:after")
         finally:
             found.control_tokens = meter.computed_tokens - found.probe_tokens
         after = await scrape(engine, deadline_s=self._deadline_s)
         took_s = (self._now() - started_at).total_seconds()
-        found.half_turnover_s = _half_turnover_s(before, after, meter.computed_tokens, took_s)
+        others = _others_tokens(before, after, meter.least_computed_tokens)
+        found.half_turnover_s = _half_turnover_s(after, others, took_s)
+        for key in books.doubtful(others):
+            seen = found.findings.get(key)
+            if seen is not None and seen.residency is Residency.HIT and not seen.refusal:
+                found.findings[key] = replace(seen, refusal=Reason.MAYBE_EVICTED)
 
     async def _identity(self, engine: Engine, meter: Meter, label: str) -> None:
         check = await check_identity(
@@ -88,19 +106,24 @@ class ReplicaProbe:
             tolerance=self._night.run.policy.logprob_tolerance,
             deadline_s=self._deadline_s,
         )
-        self._found.contradictions = check.contradictions
+        self._found.identity |= {row.field: row for row in check.fields}
+        self._found.contradictions = list(dict.fromkeys([*self._found.contradictions, *check.contradictions]))
 
-    async def _adapters(self, engine: Engine, meter: Meter) -> None:
+    async def _adapters(self, engine: Engine, meter: Meter, label: str) -> None:
         rows = [row for row in self._rows if row.kind is ItemKind.ADAPTER]
         if not rows:
             return
         listed = await attempt(lambda left_s: engine.adapters(deadline_s=left_s), deadline_s=self._deadline_s)
-        roots = {adapter.name: adapter.root for adapter in listed}
         for row in rows:
-            self._found.findings[key_of(row)] = await self._adapter(engine, meter, row, roots)
+            finding = await self._adapter(engine, meter, row, listed, digest([label, "fingerprint", row.adapter]))
+            self._found.findings[key_of(row)] = finding
+            if finding.refusal or finding.residency is not Residency.HIT:
+                self._found.refused_adapters[row.adapter or ""] = finding.refusal or Reason.RESIDENCY_MISS
 
-    async def _adapter(self, engine: Engine, meter: Meter, row: PlanRow, roots: dict[str, str | None]) -> Finding:
-        name = row.adapter or ""
+    async def _adapter(
+        self, engine: Engine, meter: Meter, row: PlanRow, listed: Sequence[AdapterListing], unused_salt: str
+    ) -> Finding:
+        name, roots = row.adapter or "", {adapter.name: adapter.root for adapter in listed}
         spec = self._night.fleet.adapter(name)
         kind = EvidenceKind.ADAPTER_LISTING
         if name not in roots:
@@ -108,13 +131,24 @@ class ReplicaProbe:
         if spec is None or roots[name] != spec.path:
             return Finding(Residency.MISS, kind, refusal=Reason.ADAPTER_PATH_DIFFERS)
         try:
-            answer = await touch(engine, name, deadline_s=self._deadline_s)
+            seen = await check_adapter(
+                engine,
+                self._replica.name,
+                spec,
+                listed,
+                lake=self._night.lake,
+                unused_salt=unused_salt,
+                meter=meter,
+                tolerance=self._night.run.policy.logprob_tolerance,
+                deadline_s=self._deadline_s,
+            )
         except RejectItemError as error:
             return Finding(Residency.MISS, kind, refusal=error.reason)
-        meter.count(answer.prompt_tokens, answer.cached_tokens)
-        return Finding(Residency.HIT, kind)
+        self._found.identity[seen.field] = seen
+        is_other = seen.evidence == "contradicted"
+        return Finding(Residency.HIT, kind, refusal=Reason.ADAPTER_STALE_PATH if is_other else "")
 
-    async def _prefixes(self, engine: Engine, meter: Meter, block_size: int) -> None:
+    async def _prefixes(self, engine: Engine, meter: Meter, books: Displacement, block_size: int) -> None:
         """Look at every prefix once, hottest first; ``order`` ascends towards the hottest."""
         looks = FirstLooks(block_size)
         for row in sorted((row for row in self._rows if is_prefix(row)), key=lambda row: row.order, reverse=True):
@@ -124,8 +158,10 @@ class ReplicaProbe:
             if known is not None:
                 self._found.findings[key_of(row)] = Finding(known)
                 continue
+            request = self._request(row)
+            books.used(key_of(row), chain, len(request.body.token_ids or []) + request.max_tokens)
             try:
-                look = await meter.look(self._request(row))
+                look = await meter.look(request)
             except RejectItemError as error:
                 self._found.findings[key_of(row)] = Finding(refusal=error.reason)
             except RetryLaterError:
@@ -168,17 +204,25 @@ class ReplicaProbe:
         cold = answer_of(twin.answer_tokens, twin.answer_logprobs, twin.answer_top_json)
         return compare(cold, Answer.of(look.generation), self._night.run.policy.logprob_tolerance).is_equal
 
-    async def _controls(self, meter: Meter, label: str, block_size: int) -> None:
-        """Ask the head of every sampled prompt behind a salt that nobody used: it must miss."""
-        for row in self._rows:
-            if is_prefix(row) and key_of(row) in self._night.sample:
-                self._found.control_missed[key_of(row)] = await self._control(meter, row, label, block_size)
+    async def _controls(self, meter: Meter, books: Displacement, label: str, block_size: int) -> None:
+        """Ask the head of every sampled prompt behind a salt that nobody used: it must miss.
 
-    async def _control(self, meter: Meter, row: PlanRow, label: str, block_size: int) -> bool | None:
-        tokens = self._night.token_ids(row)[: max(CONTROL_TOKENS, block_size) + 1]
+        They take the room that is left, at least one block for one of them; where it is short, fewer are asked.
+        """
+        rows = [row for row in self._rows if is_prefix(row) and key_of(row) in self._night.sample]
+        room = max(1, books.room() - _AFTERWARDS_BLOCKS)
+        blocks = min(max(1, CONTROL_TOKENS // block_size), max(1, room // max(1, len(rows))))
+        for row in rows[: max(1, room // blocks)]:
+            tokens = self._night.token_ids(row)[: blocks * block_size + 1]
+            self._found.control_missed[key_of(row)] = await self._control(meter, books, row, label, tokens)
+
+    async def _control(
+        self, meter: Meter, books: Displacement, row: PlanRow, label: str, tokens: list[int]
+    ) -> bool | None:
         for turn in range(_TRIES):
             salt = self._night.other_salt(row, "control", f"{label}:{turn}")
             request = GenerationRequest(PromptBody(token_ids=tokens), row.adapter or row.model, cache_salt=salt)
+            books.used(None, (), len(tokens) + request.max_tokens)
             try:
                 look = await meter.look(request)
             except RejectItemError:
@@ -193,12 +237,15 @@ class ReplicaProbe:
         return record.epoch if record else None
 
 
-def _half_turnover_s(before: EngineMetrics, after: EngineMetrics, own_tokens: int, took_s: float) -> float | None:
-    """Return half of the cache's capacity over the rate at which others than these looks insert tokens (spec 1.2)."""
-    computed = (after.prefix_queries_tokens - before.prefix_queries_tokens) - (
-        after.prefix_hits_tokens - before.prefix_hits_tokens
-    )
-    others = computed - own_tokens
-    if others <= 0 or took_s <= 0:
+def _others_tokens(before: EngineMetrics, after: EngineMetrics, own_tokens: int) -> float:
+    """Return the tokens that others than these looks inserted between two scrapes."""
+    queries = after.prefix_queries_tokens - before.prefix_queries_tokens
+    hits = after.prefix_hits_tokens - before.prefix_hits_tokens
+    return max(0.0, queries - hits - own_tokens)
+
+
+def _half_turnover_s(after: EngineMetrics, others_tokens: float, took_s: float) -> float | None:
+    """Return half of the cache's capacity over the rate at which others insert tokens (spec 1.2)."""
+    if others_tokens <= 0 or took_s <= 0:
         return None
-    return 0.5 * after.capacity_blocks * after.block_size / (others / took_s)
+    return 0.5 * after.capacity_blocks * after.block_size / (others_tokens / took_s)
