@@ -231,29 +231,6 @@ def plan_shards(site: Site, run: Run) -> dict[str, dict[str, list[str]]]:
     return shards
 
 
-def status(site: Site) -> Summary:
-    """Return what is known of every replica now: epoch, health, readiness and its reason."""
-    from warmup_tasks.serving import connect
-    from warmup_tasks.serving.epochs import EpochStore
-    from warmup_tasks.serving.readiness import is_ready
-
-    fleet = load_fleet(site.fleet_path)
-    with connect(site.redis_url) as redis:
-        epochs = EpochStore(redis).read_many([replica.name for replica in fleet.replicas])
-        rows = {}
-        for replica, known in zip(fleet.replicas, epochs, strict=True):
-            verdict = is_ready(redis, replica.model, replica.name)
-            rows[replica.name] = {
-                "model": replica.model,
-                "profile": replica.profile,
-                "epoch": known.epoch if known else None,
-                "is_healthy": known.is_healthy if known else None,
-                "is_ready": verdict.is_ready,
-                "reason": verdict.reason,
-            }
-    return rows
-
-
 def _epochs(site: Site, fleet: FleetFile) -> dict[str, str | None]:
     from warmup_tasks.serving import connect
     from warmup_tasks.serving.epochs import EpochStore

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import secrets
 import signal
 import socket
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.applications import Starlette
 
+from warmup_tasks.agent.cache_watch import CacheWatch
 from warmup_tasks.agent.http import build_app
 from warmup_tasks.agent.metrics import AgentMetrics
 from warmup_tasks.agent.settings import AgentSettings
@@ -51,13 +53,15 @@ async def run(fleet: FleetFile, redis_url: str, settings: AgentSettings) -> None
         listener = stack.enter_context(_listen(settings))
         client = stack.enter_context(connect(redis_url, timeout_s=_REDIS_TIMEOUT_S, attempts=_REDIS_ATTEMPTS))
         epochs = EpochStore(client)
-        watches = [
-            ReplicaWatch(spec.name, await stack.enter_async_context(open_engine(spec)), epochs, settings, metrics)
-            for spec in fleet.replicas
-        ]
+        label = secrets.token_hex(8)
+        watches: list[ReplicaWatch | CacheWatch] = []
+        for spec in fleet.replicas:
+            engine = await stack.enter_async_context(open_engine(spec))
+            watches.append(ReplicaWatch(spec.name, engine, epochs, settings, metrics))
+            watches.append(CacheWatch(spec.name, spec.model, engine, epochs, settings, label))
         server = _Server(build_app(client, fleet, metrics))
         stack.enter_context(_signals(server, stop))
-        log.info("watching %d replicas, listening on %s:%d", len(watches), *listener.getsockname()[:2])
+        log.info("watching %d replicas, listening on %s:%d", len(fleet.replicas), *listener.getsockname()[:2])
         async with asyncio.TaskGroup() as tasks:  # a watch that dies takes the agent with it, to be started afresh
             for watch in watches:
                 tasks.create_task(watch.run(stop))

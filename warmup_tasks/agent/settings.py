@@ -18,6 +18,9 @@ class AgentSettings(Strict):
     port: int = Field(9400, ge=0, le=65_535, description="0 takes a free one.")
     poll_s: float = Field(2.0, gt=0, description="Pause between two looks at a replica.")
     poll_deadline_s: float = Field(4.0, gt=0, description="How long one look may take.")
+    sentinel_s: float = Field(
+        5.0, ge=0, le=10.0, description="Pause between two looks at the sentinel block; 0 does without it."
+    )
     epoch_ttl_s: float = Field(10.0, gt=0, le=MAX_TTL_S, description="How long a published epoch lives unrenewed.")
 
     @model_validator(mode="after")

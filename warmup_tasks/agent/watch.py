@@ -1,13 +1,15 @@
 """Watching one replica: look at its metrics, publish its epoch, withdraw it at once when the look fails.
 
-A new process start is a new epoch by itself; within one process, counters that fell and sleep begin a new generation.
-What was last seen is kept in Redis, so a restarted agent also notices what happened while there was none.
+A new process start is a new epoch by itself; within one process, counters that fell, sleep and pause begin a new
+generation. Where an older process answers after a newer one, several share the address: that is no replica, and has no
+epoch. What was last seen is kept in Redis, so a restarted agent also notices what happened while there was none. What
+empties a cache without a trace in the metrics is ``cache_watch.py``'s matter.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from warmup_tasks.agent.metrics import AgentMetrics
 from warmup_tasks.agent.settings import AgentSettings
@@ -17,6 +19,8 @@ from warmup_tasks.errors import WarmupError
 from warmup_tasks.serving.epochs import EpochRecord, EpochStore, Observation
 
 log = logging.getLogger(__name__)
+
+_SEVERAL_FOR = timedelta(minutes=10)  # two processes dealt by lot do not look like one for so long
 
 
 class ReplicaWatch:
@@ -60,15 +64,19 @@ class ReplicaWatch:
 
     async def look(self) -> str | None:
         """Look once; return the epoch that is published afterwards, or None: unknown."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         try:
             scrape = await self._engine.metrics(deadline_s=self._settings.poll_deadline_s)
+            left_s = max(self._settings.poll_deadline_s - (loop.time() - started), 0.001)
+            is_paused = await self._engine.is_paused(deadline_s=left_s)
         except WarmupError as error:
             self._metrics.failures.labels(self._replica).inc()
             self._say(f"{self._replica} cannot be seen: {error}")
             epoch = await self._store(self._withdraw)
         else:
             self._metrics.looks.labels(self._replica).inc()
-            epoch = await self._store(lambda: self._publish(scrape))
+            epoch = await self._store(lambda: self._publish(scrape, bool(is_paused)))
         self._metrics.is_epoch_known.labels(self._replica).set(epoch is not None)
         return epoch
 
@@ -83,19 +91,25 @@ class ReplicaWatch:
     def _withdraw(self) -> None:
         self._epochs.forget(self._replica)
 
-    def _publish(self, scrape: EngineMetrics) -> str | None:
+    def _publish(self, scrape: EngineMetrics, is_paused: bool) -> str | None:
+        before, moment = self._epochs.last_seen(self._replica), self._clock()
         seen = Observation(
             replica=self._replica,
             process_start_s=scrape.process_start_s,
             prefix_queries_tokens=scrape.prefix_queries_tokens,
             prompt_tokens=scrape.prompt_tokens,
-            is_awake=scrape.is_awake is not False,
+            is_awake=scrape.is_awake is not False and not is_paused,
+            several_seen_at=_several_seen_at(before, scrape, moment),
         )
-        if _has_lost_cache(self._epochs.last_seen(self._replica), seen):
+        if _has_lost_cache(before, seen):
             self._epochs.begin_generation(self._replica)
         self._epochs.keep(seen)
         if not seen.is_awake:
-            self._say(f"{self._replica} sleeps")
+            self._say(f"{self._replica} {'is paused' if is_paused else 'sleeps'}")
+            self._withdraw()
+            return None
+        if seen.several_seen_at is not None:
+            self._say(f"several engine processes answer for {self._replica}: name each by an address of its own")
             self._withdraw()
             return None
         generation = self._epochs.generation(self._replica)
@@ -103,7 +117,7 @@ class ReplicaWatch:
         record = EpochRecord(
             replica=self._replica,
             epoch=epoch,
-            observed_at=self._clock(),
+            observed_at=moment,
             detail=f"running {scrape.running:g}, waiting {scrape.waiting:g}, cache {scrape.kv_usage_share:.0%} in use",
         )
         is_published = self._epochs.publish(record, generation=generation, ttl_s=self._settings.epoch_ttl_s)
@@ -122,6 +136,16 @@ class ReplicaWatch:
         if trouble not in self._troubles:
             log.warning(trouble)
         self._troubles.add(trouble)
+
+
+def _several_seen_at(before: Observation | None, now: EngineMetrics, moment: datetime) -> datetime | None:
+    if before is None:
+        return None
+    if now.process_start_s < before.process_start_s:
+        return moment
+    if before.several_seen_at is not None and moment - before.several_seen_at < _SEVERAL_FOR:
+        return before.several_seen_at
+    return None
 
 
 def _has_lost_cache(before: Observation | None, now: Observation) -> bool:

@@ -1,12 +1,13 @@
-"""Commands about what is ready now: ask, watch, void, and keep the agent running."""
+"""Commands about what is ready now: ask, watch, look again, void, collect, and keep the agent running."""
 
-from dataclasses import asdict
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
-from warmup_tasks import nightly
+from warmup_tasks import upkeep
 from warmup_tasks.cli.common import Json, errors_for_people, out, print_json, show
+from warmup_tasks.errors import ConfigurationError
 from warmup_tasks.settings import Site, load_fleet
 from warmup_tasks.settings import validate as validated
 
@@ -15,7 +16,7 @@ NOT_READY = 3
 
 def register(app: typer.Typer) -> None:
     """Add this file's commands."""
-    for command in (ready, status, invalidate, agent):
+    for command in (ready, status, invalidate, recheck, collect, agent):
         app.command()(command)
 
 
@@ -38,25 +39,27 @@ def ready(
 
 
 def status(is_json: Json = False) -> None:
-    """Show every replica of the fleet: epoch, health, and what is ready on it."""
+    """Show every replica of the fleet: epoch, health, what is ready on it, and what its identity rests on."""
     with errors_for_people():
-        show(nightly.status(Site.from_environment()), is_json)
+        show(upkeep.status(Site.from_environment()), is_json)
 
 
 def invalidate(
     model: Annotated[str | None, typer.Option(help="Everything of this model, its adapters included.")] = None,
     weights_revision: Annotated[str | None, typer.Option("--from", help="Only this revision of --model.")] = None,
+    successor: Annotated[str | None, typer.Option("--to", help="The revision that comes instead; left alone.")] = None,
     adapter: Annotated[str | None, typer.Option(help="Everything of this adapter, not its base model.")] = None,
     embedder: Annotated[str | None, typer.Option(help="Everything embedded by this embedder.")] = None,
+    lexicon: Annotated[str | None, typer.Option(help="Everything embedded with this lexicon version.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Everything of this tenant.")] = None,
     replica: Annotated[str | None, typer.Option(help="The marks on this replica.")] = None,
-    item: Annotated[str | None, typer.Option(help="One item by its id.")] = None,
+    item: Annotated[
+        str | None, typer.Option(help="One item by its id; a tombstone keeps it out of later plans.")
+    ] = None,
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would fall.")] = False,
     is_json: Json = False,
 ) -> None:
-    """Void marks first, then values, of everything that all given options agree with."""
-    from warmup_tasks.serving import connect
-    from warmup_tasks.serving.invalidate import Invalidator
+    """Void marks first, then values, of everything that all given options agree with, and of what depends on it."""
     from warmup_tasks.serving.namespaces import Reach
 
     asked = {
@@ -64,13 +67,39 @@ def invalidate(
         "weights_revision": weights_revision,
         "adapter": adapter,
         "embedder": embedder,
+        "lexicon_version": lexicon,
         "tenant": tenant,
         "replica": replica,
         "item_id": item,
     }
-    with errors_for_people(), connect(Site.from_environment().redis_url) as redis:
-        reach, events = validated(asked, Reach, "options"), Invalidator(redis)
-        show(asdict(events.preview(reach) if is_dry_run else events.invalidate(reach)), is_json)
+    with errors_for_people():
+        if successor is not None and weights_revision in (None, successor):
+            raise ConfigurationError("--to: say with --from which other revision falls")
+        reach = validated(asked, Reach, "options")
+        show(upkeep.invalidate(Site.from_environment(), reach, is_dry_run=is_dry_run), is_json)
+
+
+def recheck(
+    max_prefixes: Annotated[int | None, typer.Option(min=0, help="Ask for so many a replica; empty: all.")] = None,
+    replica: Annotated[list[str] | None, typer.Option(help="Only this replica; may be repeated.")] = None,
+    is_json: Json = False,
+) -> None:
+    """Look again before the peak: renew the marks that still hold on replicas, void the others."""
+    with errors_for_people():
+        show(upkeep.recheck(Site.from_environment(), max_prefixes, replica), is_json)
+
+
+def collect(
+    older_than: Annotated[str, typer.Option(help="Age in days, such as 14d.")] = "14d",
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
+    is_json: Json = False,
+) -> None:
+    """Remove what nobody needs any more: old runs in the lake, undeclared adapter entries, empty namespaces."""
+    with errors_for_people():
+        number = older_than.removesuffix("d")
+        if not number.isdecimal():
+            raise ConfigurationError(f"--older-than: {older_than!r} is no number of days; write for instance 14d")
+        show(upkeep.collect(Site.from_environment(), timedelta(days=int(number)), is_dry_run=is_dry_run), is_json)
 
 
 def agent(

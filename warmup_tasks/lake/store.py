@@ -159,6 +159,17 @@ class Lake:
         filesystem = None if self._files.is_local else self._files.fs
         return queries.connect(filesystem, memory_limit=memory_limit, spill_folder=spill_folder)
 
+    def drop(self, dataset: str, partition: str) -> int:
+        """Remove a partition with all its versions; return how many files went.
+
+        Manifests go first, oldest first: a reader finds the newest version whole or the partition absent.
+        """
+        root = f"{check_name('dataset', dataset)}/{check_name('partition', partition)}/"
+        every = [path for path in self._files.walk() if path.startswith(root)]
+        for path in sorted(every, key=lambda path: (not _is_manifest(path), path)):
+            self._files.remove(path)
+        return len(every)
+
     def collect(self, older_than: datetime) -> list[str]:
         """Remove data files that no manifest names and that were written before ``older_than``; return their paths.
 

@@ -44,7 +44,11 @@ class EpochRecord(Record):
 
 
 class Observation(Record):
-    """One replica's process as last seen; counters are in tokens since ``process_start_s``."""
+    """One replica's process as last seen; counters are in tokens since ``process_start_s``.
+
+    ``is_awake`` is False while it sleeps or is paused. ``several_seen_at`` is when an older process last answered after
+    a newer one: several of them share the address.
+    """
 
     schema_version: int = EPOCH_SCHEMA
     replica: str
@@ -52,6 +56,7 @@ class Observation(Record):
     prefix_queries_tokens: float
     prompt_tokens: float
     is_awake: bool = True
+    several_seen_at: datetime | None = None
 
 
 class EpochStore:

@@ -63,6 +63,12 @@ class MarkStore:
                 self._write(chunk, now)
         return len(alive)
 
+    def renew_many(self, marks: Sequence[Mark], now: datetime) -> int:
+        """Write marks as :meth:`put_many` does, but only where one stands: what was voided meanwhile stays void."""
+        alive = [mark for mark in marks if mark.expires_at > now]
+        with store_errors("renewing marks"):
+            return sum(self._write(chunk, now, only_standing=True) for chunk in chunks(alive))
+
     def get(self, address: MarkAddress) -> Mark | None:
         """Return the mark at an address, or None where there is none of this schema version."""
         return self.get_many([address])[0]
@@ -133,7 +139,7 @@ class MarkStore:
     def _remove(self, prefix: str, keys: Sequence[str]) -> int:
         return self._index.remove(prefix, [key.removeprefix(prefix) for key in keys])
 
-    def _write(self, marks: Sequence[Mark], now: datetime) -> None:
+    def _write(self, marks: Sequence[Mark], now: datetime, *, only_standing: bool = False) -> int:
         listed: dict[Namespace, datetime] = {}
         entered: dict[str, dict[str, datetime]] = defaultdict(dict)
         for mark in marks:
@@ -145,8 +151,10 @@ class MarkStore:
             self._index.enter(prefix, ends, now)
         with self._client.pipeline(transaction=False) as pipe:
             for mark in marks:
-                pipe.set(MarkAddress.of(mark).key, mark.model_dump_json(), px=life_ms(mark.expires_at, now))
-            pipe.execute()
+                pipe.set(
+                    MarkAddress.of(mark).key, mark.model_dump_json(), px=life_ms(mark.expires_at, now), xx=only_standing
+                )
+            return sum(bool(done) for done in pipe.execute())
 
     def _keys(self, where: Namespace, reach: Reach) -> Iterator[list[str]]:
         begin = f"{where.prefix}mark:{reach.item_id}:" if reach.item_id else f"{where.prefix}mark:"

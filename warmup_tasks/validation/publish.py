@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import redis as redis_client
 
+from warmup_tasks.identity import EmbedderIdentity, ServingIdentity
 from warmup_tasks.items import (
     Evidence,
     EvidenceKind,
@@ -32,6 +33,7 @@ from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.serving.identities import IdentityBook
 from warmup_tasks.serving.marks import MarkAddress, MarkStore
 from warmup_tasks.serving.namespaces import Reach
+from warmup_tasks.serving.tombstones import TombstoneStore
 from warmup_tasks.settings import FleetFile
 from warmup_tasks.validation.lives import mark_end
 from warmup_tasks.validation.night import Night, address_of
@@ -41,6 +43,7 @@ from warmup_tasks.validation.store_probes import value_key
 from warmup_tasks.validation.strata import StratumResult, judge_strata
 from warmup_tasks.validation.suite import SuiteResult, check_evidence
 
+_OF_EMBEDDINGS = (ItemKind.RESPONSE, ItemKind.QA_PAIR)
 STRATA = pa.schema(
     [
         ("run_id", pa.string()),
@@ -94,10 +97,14 @@ def publish(
     moment = now()
     judged = _judge(night, _published_epochs(night, redis))
     marks = _marks(night, judged, moment) if judged.is_published else []
+    marks = _without_tombstones(marks, redis)
     store = MarkStore(redis)
     voided = store.void_many(_untrue(night, judged, store))
     IdentityBook(redis).remember(_identities(night))
     written = store.put_many(marks, moment)
+    if len(kept := _without_tombstones(marks, redis)) < len(marks):  # taken out while the marks were written
+        left = {mark.item_id for mark in kept}
+        store.void_many(MarkAddress.of(mark) for mark in marks if mark.item_id not in left)
     readiness = write_readiness(night, redis, moment)
     quarantined = [row for row in judged.evidence if not row.is_ready]
     tables = {
@@ -120,6 +127,11 @@ def publish(
         "reasons": dict(Counter(row.reason for row in quarantined)),
         "readiness": readiness,
     }
+
+
+def _without_tombstones(marks: list[Mark], redis: redis_client.Redis) -> list[Mark]:
+    out = TombstoneStore(redis).item_ids()
+    return [mark for mark in marks if mark.item_id not in out]
 
 
 def _published_epochs(night: Night, redis: redis_client.Redis) -> dict[str, str | None]:
@@ -164,8 +176,11 @@ def _was_tried(night: Night, row: Evidence) -> bool:
 
 def _marks(night: Night, judged: Judgement, moment: datetime) -> list[Mark]:
     half_turnover_s: dict[str, float | None] = {}
+    looked_from: dict[str, datetime] = {}
     for ref in partitions_of(night.lake, "evidence", night.run.run_id):
-        half_turnover_s |= night.lake.meta(ref).get("half_turnover_s", {})
+        meta = night.lake.meta(ref)
+        half_turnover_s |= meta.get("half_turnover_s", {})
+        looked_from |= {name: datetime.fromisoformat(time) for name, time in meta.get("looked_from", {}).items()}
     rows = {key_of(row): row for row in night.planned}
     marks = []
     for seen in judged.evidence:
@@ -178,6 +193,7 @@ def _marks(night: Night, judged: Judgement, moment: datetime) -> list[Mark]:
             moment,
             mark_life_s=night.run.policy.mark_life_s,
             half_turnover_s=half_turnover_s,
+            looked_from=looked_from,
         )
         marks.append(_mark(night, row, seen, moment, end))
     return marks
@@ -202,6 +218,7 @@ def _mark(night: Night, row: PlanRow, seen: Evidence, moment: datetime, end: dat
         evidence_kind=seen.evidence_kind,
         gain_basis=seen.gain_basis,
         value_key=value_key(row, payload) if payload else None,
+        embedder_digest=night.fleet.embedder.digest() if row.kind in _OF_EMBEDDINGS else None,
     )
 
 
@@ -227,10 +244,10 @@ def _written_to(night: Night) -> set[str]:
     }
 
 
-def _identities(night: Night) -> list[Any]:
+def _identities(night: Night) -> list[ServingIdentity | EmbedderIdentity]:
     served = {(row.model, row.adapter) for row in night.planned if row.kind is not ItemKind.EMBEDDING}
     known = [(m, a) for m, a in sorted(served, key=str) if a is None or night.fleet.adapter(a) is not None]
-    return [night.fleet.identity(model, adapter) for model, adapter in known]
+    return [night.fleet.embedder, *(night.fleet.identity(model, adapter) for model, adapter in known)]
 
 
 def _no_evidence(row: PlanRow) -> Evidence:

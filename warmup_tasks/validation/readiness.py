@@ -67,4 +67,5 @@ def _record(
         is_ready=share >= least,
         reason="" if share >= least else f"only {len(standing)} of {len(rows)} planned items are ready",
         expires_at=ends[needed - 1],
+        min_share=least,
     )
