@@ -1,42 +1,34 @@
-"""The default embedder: signed feature hashing of words and characters, no model and no download.
+"""The default embedder: signed feature hashing of words, their synonyms and characters, no model and no download.
 
 Here live the embedder, its identity and the domain lexicon that normalises questions before embedding (spec 1.2). The
-vectors carry wording, not meaning: paraphrases in other words stay apart, which is the safe side for an answer cache.
-No storing; who writes vectors checks them with :func:`check_vectors` first.
+vectors carry wording and what ``words.py`` knows of synonyms, not meaning: paraphrases in other words stay apart, which
+is the safe side for an answer cache. No storing; who writes vectors checks them with :func:`check_vectors` first.
 """
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import pairwise
 from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from warmup_tasks.demand.words import head, knowledge, stem, words
 from warmup_tasks.errors import ConfigurationError, RejectItemError
 from warmup_tasks.identity import EmbedderIdentity, digest
 from warmup_tasks.items import Reason
 
 EMBEDDER = "feature-hashing"
-REVISION = "1"
+REVISION = "2"
 DIMENSIONS = 384
 
 Vectors = npt.NDArray[np.float32]
 
-_WORD = re.compile(r"\w+")
-_FUNCTION_WORDS = frozenset(
-    _WORD.findall(
-        "a an and are as at be by can could do does for from had has have how i in is it its may me my of on or our "
-        "please shall should so that the their them then there these they this to us was we were what when where which "
-        "who why will with would you your"
-    )
-)
-_WEIGHT_WORD, _WEIGHT_FUNCTION_WORD, _WEIGHT_PAIR, _WEIGHT_CHARACTERS = 1.0, 0.2, 0.4, 0.25
-_CHARACTERS = (3, 4)
+_WEIGHT_WORD, _WEIGHT_CHARACTERS, _WEIGHT_FUNCTION_WORD = 1.0, 0.1, 0.05
+_CHARACTERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +62,6 @@ def default_embedder_identity(lexicon: Lexicon = NO_LEXICON) -> EmbedderIdentity
     )
 
 
-def content_words(text: str) -> list[str]:
-    """Return the words of a normalised text that carry content, in order; function words are left out."""
-    return [word for word in _WORD.findall(text) if word not in _FUNCTION_WORDS]
-
-
 class HashingEmbedder:
     """Texts to unit vectors of 384 numbers; the same text gives the same vector on every machine.
 
@@ -95,13 +82,14 @@ class HashingEmbedder:
         """Return one L2-normalised vector a text, shape (texts, 384), float32. A text without words is all zeros."""
         vectors = np.zeros((len(texts), DIMENSIONS))
         for vector, text in zip(vectors, texts, strict=True):
-            words = _WORD.findall(self.lexicon.normalise(text))
-            for word, count in Counter(words).items():
-                places, weights = _word_features(word)
-                np.add.at(vector, places, weights * sqrt(count))
-            for pair, count in Counter(pairwise(words)).items():
-                place, sign = _hashed(f"p:{pair[0]} {pair[1]}")
-                vector[place] += sign * _WEIGHT_PAIR * sqrt(count)
+            every = words(self.lexicon.normalise(text))
+            stems = [stem(word) for word in every if word not in knowledge().function_words]
+            for word, count in Counter(map(head, stems)).items():
+                _add(vector, f"w:{word}", _WEIGHT_WORD * sqrt(count))
+            for gram, count in Counter(_characters(stems)).items():
+                _add(vector, f"c:{gram}", _WEIGHT_CHARACTERS * sqrt(count))
+            for word in sorted(knowledge().function_words.intersection(every)):
+                _add(vector, f"f:{word}", _WEIGHT_FUNCTION_WORD)
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         np.divide(vectors, norms, out=vectors, where=norms > 0)
         return vectors.astype(np.float32)
@@ -116,20 +104,19 @@ def check_vectors(vectors: Vectors, identity: EmbedderIdentity) -> None:
         )
 
 
-@lru_cache(maxsize=65_536)
-def _word_features(word: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Return places and signed weights of a word and its characters; function words have no characters."""
-    is_function_word = word in _FUNCTION_WORDS
-    features = [(f"w:{word}", _WEIGHT_FUNCTION_WORD if is_function_word else _WEIGHT_WORD)]
-    if not is_function_word:
+def _characters(stems: Iterable[str]) -> Iterable[str]:
+    """Yield the groups of letters of each word: misspellings stay close."""
+    for word in stems:
         framed = f"<{word}>"
-        grams = (framed[i : i + n] for n in _CHARACTERS for i in range(len(framed) - n + 1))
-        features += [(f"c:{gram}", _WEIGHT_CHARACTERS) for gram in grams]
-    hashed = [(_hashed(feature), weight) for feature, weight in features]
-    places = np.asarray([place for (place, _), _ in hashed], dtype=np.int64)
-    return places, np.asarray([sign * weight for (_, sign), weight in hashed])
+        yield from (framed[i : i + _CHARACTERS] for i in range(len(framed) - _CHARACTERS + 1))
 
 
+def _add(vector: npt.NDArray[np.float64], feature: str, weight: float) -> None:
+    place, sign = _hashed(feature)
+    vector[place] += sign * weight
+
+
+@lru_cache(maxsize=262_144)
 def _hashed(feature: str) -> tuple[int, int]:
     value = xxhash.xxh3_64_intdigest(feature.encode("utf-8", "surrogatepass"))
     return value % DIMENSIONS, 1 if value >> 63 else -1

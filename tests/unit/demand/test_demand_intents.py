@@ -3,7 +3,8 @@
 import pytest
 
 from warmup_tasks.demand.embedder import HashingEmbedder, Lexicon
-from warmup_tasks.demand.intents import Intent, QuestionUse, intents, is_near_miss
+from warmup_tasks.demand.intents import Intent, QuestionUse, intents
+from warmup_tasks.demand.near_miss import near_miss
 
 
 def _group(*texts: str, scope: str = "s", threshold: float = 0.7, min_uses: int = 1) -> list[list[int]]:
@@ -28,7 +29,7 @@ def _group(*texts: str, scope: str = "s", threshold: float = 0.7, min_uses: int 
     ],
 )
 def test_near_misses_stay_apart_whatever_the_cosine_says(one: str, other: str) -> None:
-    assert is_near_miss(one, other)
+    assert near_miss(one, other)
     assert _group(one, other) == [[0], [1]]
 
 
