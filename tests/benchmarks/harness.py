@@ -58,6 +58,19 @@ def names() -> list[str]:
     return sorted(path.stem.removeprefix(PREFIX) for path in FOLDER.glob(f"{PREFIX}*.py"))
 
 
+def data_file(name: str) -> Path:
+    """Return a file of the public logs: under ``WARMUP_TEST_DATA``, or ``shared/data`` beside the repository.
+
+    Raises:
+        ConfigurationError: it is not there.
+    """
+    beside = FOLDER.parents[2] / "shared" / "data"
+    path = Path(os.environ.get("WARMUP_TEST_DATA") or beside) / name
+    if not path.is_file():
+        raise ConfigurationError(f"no public data at {path}: set WARMUP_TEST_DATA to a folder that holds it")
+    return path
+
+
 def chosen(only: str) -> list[str]:
     """Return the benchmarks named in ``only``, separated by commas; empty means all.
 

@@ -24,6 +24,7 @@ _NAME = re.compile(
     r"|\w*_\w*\w|[^\W_]*[a-z][A-Z]\w*|\b[A-Z]{2,}\w*"  # snake_case, camelCase, ACRONYM
     r"|\b\w*[^\W\d_]\d+\w*|\b\d+[^\W\d_]\w*"  # v2, 3D
 )
+_VERSION = re.compile(r"[vV]\d")  # a number
 _CAPITAL = re.compile(r"(?<=[\w,;:)`'\"] )[A-Z]\w+")
 _ANSWER_PARTICLE = re.compile(r"^\s*(?:no|yes|nope|yeah|sure|ok|okay)\s*[,.:;!-]+\s*", re.IGNORECASE)
 _PREFIXES = ("un", "in", "im", "ir", "il", "dis", "non", "de", "mis", "anti")
@@ -41,7 +42,7 @@ class Facets:
         operators: arithmetic and comparison signs beside numbers, in order.
         names: code, identifiers, acronyms, words with a capital letter, in lower case.
         negations: how many words negate.
-        stems: of all words but function words and negations, in order.
+        stems: of all words but function words, negations and numbers, in order.
         sided: (word left of a marker, the marker, word right of it).
     """
 
@@ -62,8 +63,8 @@ def near_miss(one: str, other: str) -> str | None:
         other: as it was written.
 
     Returns:
-        Which facet differs: ``numbers``, ``names``, ``negation``, ``opposites``, ``classes``, ``direction`` or, where
-        one word alone differs and is no synonym, ``word``.
+        Which facet differs: ``numbers``, ``names``, ``negation``, ``opposites``, ``polarity`` (a side that only one of
+        them takes), ``classes``, ``direction`` or, where one word alone differs and is no synonym, ``word``.
     """
     here, there = facets(one), facets(other)
     return next((facet for facet, differ in _RULES if differ(here, there)), None)
@@ -81,7 +82,11 @@ def facets(text: str) -> Facets:
         operators=tuple(match.group().strip() for match in _OPERATOR.finditer(body)),
         names=frozenset(_names(body)),
         negations=sum(word in known.negations for word in every),
-        stems=tuple(stem(word) for word in every if word not in known.function_words and word not in known.negations),
+        stems=tuple(
+            stem(word)
+            for word in every
+            if not (word in known.function_words or word in known.negations or word in known.numbers or word.isdigit())
+        ),
         sided=frozenset(_sided(every)),
     )
 
@@ -91,7 +96,8 @@ def _names(text: str) -> Iterable[str]:
         yield _plain(next(group for group in match.groups() if group))
     for pattern in (_NAME, _CAPITAL):
         for match in pattern.finditer(text):
-            yield _plain(match.group())
+            if not _VERSION.match(match.group()):
+                yield _plain(match.group())
 
 
 def _plain(name: str) -> str:
@@ -155,17 +161,32 @@ def _sides_of(word: str) -> set[tuple[int, int]]:
     return {*sides.get(word, ()), *sides.get(head(word), ())}
 
 
+def _polarities_differ(one: Facets, other: Facets) -> bool:
+    return _has_strange_side(one, other) or _has_strange_side(other, one)
+
+
+def _has_strange_side(one: Facets, other: Facets) -> bool:
+    """Say whether one text takes a side that the other does not speak of: the other may have meant the opposite."""
+    said, known = set(map(head, other.stems)), knowledge()
+    return any(
+        word in known.sides and word not in known.ambiguous and head(word) not in said for word in set(one.stems)
+    )
+
+
 def _classes_differ(one: Facets, other: Facets) -> bool:
     here, there = _members(one.stems), _members(other.stems)
     if any(here[name] != there[name] for name in here.keys() & there.keys()):
         return True
     members = knowledge().members
-    return any(set(members.get(a, ())) & set(members.get(b, ())) for a, b in _exchanged(one, other))
+    return any(
+        head(a) != head(b) and set(members.get(head(a), ())) & set(members.get(head(b), ()))
+        for a, b in _exchanged(one, other)
+    )
 
 
 def _members(stems: Iterable[str]) -> dict[int, set[str]]:
     found: dict[int, set[str]] = {}
-    for word in stems:
+    for word in map(head, stems):
         for name in knowledge().members.get(word, ()):
             found.setdefault(name, set()).add(word)
     return found
@@ -223,6 +244,7 @@ _RULES = (
     ("names", _names_differ),
     ("negation", _negations_differ),
     ("opposites", _opposites_differ),
+    ("polarity", _polarities_differ),
     ("classes", _classes_differ),
     ("direction", _directions_differ),
     ("word", _words_differ),

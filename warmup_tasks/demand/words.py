@@ -33,6 +33,8 @@ def stem(word: str) -> str:
         return word
     for suffix, instead in _SUFFIXES:
         rest = word[: -len(suffix)]
+        if suffix == "y" and rest[-1:] in _VOWELS:
+            break  # employ, display
         if word.endswith(suffix) and len(rest) >= (2 if suffix in _SHORT else 3) and _VOWELS & set(rest):
             return _trimmed(rest + instead)
     return word
@@ -43,7 +45,9 @@ def _trimmed(cut: str) -> str:
         return cut[:-2]  # generate, generation
     if len(cut) > 3 and cut[-1] == cut[-2] and cut[-1] not in "lse":
         return cut[:-1]  # splitting, mapped
-    return cut[:-1] if len(cut) > 3 and cut[-1] in "ei" else cut
+    if len(cut) > 3 and (cut[-1] in "ei" or (cut[-1] == "y" and cut[-2] not in _VOWELS)):
+        return cut[:-1]
+    return cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,8 @@ class Knowledge:
         markers: word → the first word of its line: left and right of it are not the same.
         heads: stem → the stem that stands for its group of synonyms.
         sides: stem → (opposition, side), where it has any.
-        members: stem → classes whose members exclude each other.
+        ambiguous: stems whose side says little when they stand alone.
+        members: head → classes whose members exclude each other.
     """
 
     function_words: frozenset[str]
@@ -66,6 +71,7 @@ class Knowledge:
     markers: dict[str, str]
     heads: dict[str, str]
     sides: dict[str, tuple[tuple[int, int], ...]]
+    ambiguous: frozenset[str]
     members: dict[str, tuple[int, ...]]
 
 
@@ -85,7 +91,8 @@ def knowledge() -> Knowledge:
                 sides.setdefault(word, []).append((number, side))
     members: dict[str, list[int]] = {}
     for number, line in enumerate(data["classes"]):
-        for word in dict.fromkeys(stem(word) for word in line.split()):
+        stems = (stem(word) for word in line.split())
+        for word in dict.fromkeys(heads.get(stemmed, stemmed) for stemmed in stems):
             members.setdefault(word, []).append(number)
     return Knowledge(
         function_words=frozenset(word for line in data["function"] for word in line.split()),
@@ -94,6 +101,7 @@ def knowledge() -> Knowledge:
         markers={word: line.split()[0] for line in data["markers"] for word in line.split()},
         heads=heads,
         sides=_frozen(sides),
+        ambiguous=frozenset(stem(word) for line in data["ambiguous"] for word in line.split()),
         members=_frozen(members),
     )
 
