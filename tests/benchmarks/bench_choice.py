@@ -1,9 +1,9 @@
 """What a choice gains in the first minutes after a restart: ours, the simple rules, and the best in hindsight.
 
-Public logs are replayed from several restarts on: Mooncake's conversations, and one half of the coding sessions, drawn by
-seed, each begun at a drawn moment of an hour, since their clocks are relative. Hits of the first five minutes are counted
-by ``replay.simulate``, in a cache that holds everything and in one that holds the budget alone. The model's constants
-were frozen on the other half of the coding sessions.
+Public logs are replayed from several restarts on: Mooncake's conversations, and one half of the coding sessions, drawn
+by seed, each begun at a drawn moment of an hour, since their clocks are relative. Hits of the first five minutes are
+counted by ``replay.simulate``, in a cache that holds everything and in one that holds the budget alone. The model's
+constants were frozen on the other half of the coding sessions.
 """
 
 import gzip

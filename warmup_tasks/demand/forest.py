@@ -8,9 +8,14 @@ import numpy as np
 from warmup_tasks.demand.asked import Asked
 from warmup_tasks.demand.candidates import Candidates, choose_candidates
 from warmup_tasks.demand.prefix_tree import NO_NODE, Floats, PrefixTree
+from warmup_tasks.demand.reuse import Basis
+from warmup_tasks.demand.reuse.features import NAMES as FEATURES
+from warmup_tasks.demand.reuse_forecast import NodeReuse
 from warmup_tasks.runs import Run
 
 Row = dict[str, Any]
+LIKELY = 0.5
+"""From this chance on a node is a candidate however rare it was: most turns of a session are asked for once."""
 
 
 class Forest:
@@ -19,26 +24,38 @@ class Forest:
     Attributes:
         nodes: the nodes that a plan may choose, parents first.
         paths: token ids of the deepest ones.
+        reuse: what the reuse predictor says of them, where it is believed.
         dropped: how many nodes fell to which rule.
     """
 
     def __init__(
-        self, run: Run, prompts: list[Asked], trees: dict[str, tuple[PrefixTree, list[int]]], steps: dict[str, int]
+        self,
+        run: Run,
+        prompts: list[Asked],
+        trees: dict[str, tuple[PrefixTree, list[int]]],
+        steps: dict[str, int],
+        reuse: dict[str, NodeReuse],
     ) -> None:
         self.nodes: list[Row] = []
         self.paths: list[Row] = []
+        self.reuse: list[Row] = []
         self.dropped: Counter[str] = Counter()
         for model, (tree, indices) in trees.items():
             if len(tree):
-                self._add(run, [prompts[index] for index in indices], tree, steps[model])
+                self._add(run, [prompts[index] for index in indices], tree, steps[model], reuse.get(model))
 
-    def _add(self, run: Run, prompts: list[Asked], tree: PrefixTree, step_tokens: int) -> None:
-        columns = ("uses", "heat_fast", "heat_slow", "expected_uses")
+    def _add(self, run: Run, prompts: list[Asked], tree: PrefixTree, step_tokens: int, reuse: NodeReuse | None) -> None:
+        columns = ("uses", "heat_fast", "heat_slow", "expected_uses", "dynamic_uses")
         values = np.asarray([[float(getattr(asked, name)) for name in columns] for asked in prompts])
         sums = tree.sums(values.reshape(len(prompts), len(columns)))
+        uses = sums[:, 0]
+        if reuse is not None:
+            # the chance of being asked for at all, times how often it is then
+            sums[:, 3] = reuse.chance * np.maximum(1.0, sums[:, 4])
+            uses = np.where(reuse.chance >= LIKELY, np.maximum(uses, run.policy.min_uses), uses)
         chosen = choose_candidates(
             tree,
-            sums[:, 0],
+            uses,
             sums[:, 3],
             min_uses=run.policy.min_uses,
             prefetch_depth=run.parameters.prefetch_depth,
@@ -50,7 +67,7 @@ class Forest:
             if leaf != NO_NODE:
                 asked.subtree_root = chosen.roots[leaf]
                 asked.shared_prefix = chosen.roots[leaf] or tree.name[tops[leaf]]
-        self._rows(prompts, tree, chosen, sums, step_tokens)
+        self._rows(prompts, tree, chosen, sums, step_tokens, reuse)
 
     def _rows(
         self,
@@ -59,6 +76,7 @@ class Forest:
         chosen: Candidates,
         sums: Floats,
         step_tokens: int,
+        reuse: NodeReuse | None,
     ) -> None:
         ids = {name: index for index, name in enumerate(sorted({s for a in prompts for s in a.sessions or ()}))}
         sessions = tree.unions([[ids[s] for s in asked.sessions or ()] for asked in prompts])
@@ -90,9 +108,13 @@ class Forest:
                     "heat_fast": float(sums[node, 1]),
                     "heat_slow": float(sums[node, 2]),
                     "expected_uses": float(sums[node, 3]),
-                    "policy": example.policy,
+                    "policy": example.policy if reuse is None else Basis.MODEL,
                 }
             )
+            if reuse is not None:
+                values = [None if np.isnan(value) else value for value in reuse.features[node].tolist()]
+                known = dict(zip(FEATURES, values, strict=True))
+                self.reuse.append({"node": row_of[node], "chance": float(reuse.chance[node]), **known})
 
     def _paths(self, prompts: list[Asked], tree: PrefixTree, nodes: list[int]) -> dict[int, int]:
         path_of: dict[int, int] = {}

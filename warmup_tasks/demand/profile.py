@@ -18,6 +18,7 @@ from warmup_tasks.demand.forecast import choose_policies
 from warmup_tasks.demand.forest import Forest
 from warmup_tasks.demand.heat import WINDOW_S, HeatMap, bucket_of, heat_map
 from warmup_tasks.demand.prefix_tree import PrefixTree
+from warmup_tasks.demand.reuse_forecast import forecast_reuse
 from warmup_tasks.demand.tokens import Progress, Tokenize, TokenTable, identity_of, tokens_of
 from warmup_tasks.demand.window import Window, read_feedback, read_window
 from warmup_tasks.errors import ConfigurationError
@@ -72,7 +73,8 @@ def profile(
     judge(generating, fleet, run, max_lengths, steps)
     trees = {model: _tree(prompts, model, steps[model]) for model in sorted(steps)}
     policies = choose_policies(prompts, trees, run.parameters.prefetch_strategy)
-    forest = Forest(run, prompts, trees, steps)
+    reuse, reuse_account = forecast_reuse(run, window, states, prompts, trees, steps)
+    forest = Forest(run, prompts, trees, steps, reuse)
     parameters, min_uses = run.parameters, run.policy.min_uses
     limits = {"min_uses": min_uses, "top_k": parameters.top_k}
     questions = frequent_questions(
@@ -87,6 +89,7 @@ def profile(
     published = {
         "nodes": pa.Table.from_pylist(forest.nodes, schema=tables.NODES),
         "paths": pa.Table.from_pylist(forest.paths, schema=tables.PATHS),
+        "reuse": pa.Table.from_pylist(forest.reuse, schema=tables.REUSE),
         "prompts": pa.Table.from_pylist(repeated_prompts(prompts, **limits), schema=tables.PROMPTS),
         "intents": pa.Table.from_pylist(questions, schema=tables.INTENTS),
         "adapters": pa.Table.from_pylist(used_adapters(prompts, fleet), schema=tables.ADAPTERS),
@@ -105,6 +108,7 @@ def profile(
         "span_s": window.span_s,
         "step_tokens": steps,
         "policies": [policy._asdict() for policy in policies],
+        "reuse": reuse_account,
         "nodes_dropped": dict(forest.dropped),
         "refused": refused_counts,
         **{name: published[name].num_rows for name in ("nodes", "prompts", "intents", "adapters")},

@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 
+from warmup_tasks.demand.reuse.features import NAMES
 from warmup_tasks.lake.schemas import TIMESTAMP
 
 DEMAND_SCHEMA = 1
@@ -31,6 +32,11 @@ NODES = pa.schema(
     ]
 )
 """One row a node of the compressed prefix tree that a plan may choose; parents stand before children."""
+
+REUSE = pa.schema(
+    [("node", pa.int64()), ("chance", pa.float64()), *((name, pa.float64()) for name in NAMES)]  # of ``nodes``
+)
+"""One row a node whose reuse was predicted: the chance of being asked for, and what it was predicted from."""
 
 PATHS = pa.schema([("path", pa.int64()), ("token_ids", pa.list_(pa.int32()))])
 """One row a deepest node: the tokens from the top to it, and one more, so that its last block can be hit."""

@@ -31,6 +31,7 @@ TABLES: dict[str, pa.Schema] = {
     "replicas/<run>: replicas": schemas.REPLICAS,
     "tokens/<identity>: tokens": TOKENS,
     "demand/<run>: nodes": demand_tables.NODES,
+    "demand/<run>: reuse": demand_tables.REUSE,
     "demand/<run>: paths": demand_tables.PATHS,
     "demand/<run>: prompts": demand_tables.PROMPTS,
     "demand/<run>: intents": demand_tables.INTENTS,

@@ -183,7 +183,7 @@ def _rhythm(
         return np.bincount(node[inside], minlength=len(history.parent))[known].astype(np.float64)
 
     is_long = len(age) > 0 and age.max() >= DAY_S
-    hour, weekday = (moment_s % DAY_S) / 3600, (moment_s // DAY_S + 4) % 7
+    hour, weekday = (moment_s % DAY_S) / 3600, (moment_s // DAY_S + 3) % 7
     return {
         "uses_day_before": around(DAY_S),
         "uses_week_before": around(7 * DAY_S),
