@@ -90,7 +90,7 @@ def stage(request, tmp_path_factory, store, redis_server) -> Iterator[Stage]:
 
 
 def _on_double(stage: Stage) -> None:
-    settings = {"time_scale": 0.0, "developer_mode": True, "num_gpu_blocks": 2000}
+    settings = {"time_scale": 0.3, "developer_mode": True, "num_gpu_blocks": 2000}
     r0, r1 = (stage.stack.enter_context(start_double(**settings)) for _ in range(2))
     paths = {name: write_adapter(stage.folder / name, name.encode()) for name in ("adapter-a", "adapter-b")}
 
@@ -105,7 +105,7 @@ def _on_double(stage: Stage) -> None:
 def _on_vllm(stage: Stage) -> None:
     from warmup_tasks.local.vllm_cpu import make_model, start_vllm
 
-    tiny = make_model(stage.folder / "model")
+    tiny = make_model(Path(__file__).parents[2] / "out" / "models" / "small")
     paths = {name: stage.folder / name for name in ("adapter-a", "adapter-b")}
     for name, path in paths.items():
         shutil.copytree(tiny.adapters[name], path)
@@ -113,11 +113,11 @@ def _on_vllm(stage: Stage) -> None:
 
     def run() -> Any:
         return stage.stack.enter_context(
-            start_vllm(tiny, MODEL, stage.folder / "vllm.log", port=port, has_kv_events=True)
+            start_vllm(tiny, MODEL, stage.folder / "vllm.log", port=port, capacity_tokens=16_384, has_kv_events=True)
         )
 
     server = run()
-    r1 = stage.stack.enter_context(start_double(time_scale=0.0))
+    r1 = stage.stack.enter_context(start_double(time_scale=0.3))
 
     def restart() -> None:
         server.stop()

@@ -2,8 +2,8 @@
 
 One walk says what falls and why; the preview shows it and the work carries it out. Readers trust marks alone, so from
 the moment the marks are gone nothing that is reached can be handed out, even while values are still being deleted, or
-when the work stops half-way: calling again finishes it. Which items depend on a single item says the plan that made
-them; whoever calls brings their addresses.
+when the work stops half-way: calling again finishes it, but for values that only a voided mark named, which end by
+their TTL unread. What depends on a single item is known by the plan that made it; whoever calls brings the addresses.
 """
 
 from collections import Counter, defaultdict
