@@ -1,7 +1,7 @@
 """Which blocks a passive warm-up loads: by what was asked in the window before, under the golden parameters.
 
-A choice sees only requests before its moment and consists of whole prefixes, hottest last. The nightly plan chooses
-elsewhere, with more knowledge and more time; here a decision is due within a tick.
+A choice sees only requests before its moment and consists of whole prefixes, hottest first: unlike at night, traffic
+does not wait until all is loaded. The nightly plan chooses elsewhere, with more knowledge and more time.
 """
 
 import numpy as np
@@ -35,7 +35,7 @@ class Chooser:
     def choose(self, now_s: float, capacity_blocks: int, parameters: GoldenParameters) -> Ids:
         """Return the blocks to load at a moment.
 
-        Candidates were asked for at least twice in ``warmup_window_s``, lie below ``prefetch_depth`` branchings at most,
+        Candidates were asked for at least twice in ``warmup_window_s``, lie below at most ``prefetch_depth`` branches,
         and belong to one of the ``top_k`` heaviest runs of blocks that the same requests share. ``budget_share`` of the
         capacity bounds their number. Weight is the count (static), or the count decayed with ``heat_tau_fast_s``
         (dynamic); adaptive takes whichever would have foretold the newest quarter of the window better.

@@ -56,7 +56,7 @@ def chosen(
     top: int,
     budget: int,
 ) -> Ids:
-    """Return the blocks to load, hottest last.
+    """Return the blocks to load, hottest first.
 
     Args:
         touched: candidates, parents before children.
@@ -88,7 +88,7 @@ def chosen(
             runs_left -= 1
         result[taken] = kept[place]
         taken += 1
-    return result[:taken][::-1].copy()
+    return result[:taken].copy()
 
 
 @compiled

@@ -144,6 +144,7 @@ def _together(accounts: Sequence[Account]) -> Account:
     return Account(
         firings=sum(one.firings for one in accounts),
         false_firings=sum(one.false_firings for one in accounts),
+        doubtful_firings=sum(one.doubtful_firings for one in accounts),
         spent_tokens=sum(one.spent_tokens for one in accounts),
         saved_tokens=sum(one.saved_tokens for one in accounts),
         surges=sum(one.surges for one in accounts),

@@ -45,12 +45,13 @@ class TriggerJudge:
     def judge(self, found: Evaluation) -> Judgement:
         """Return the judgement of an evaluation.
 
-        A setting may be false no more often than the cap allows, and must see no fewer surges than the fixed threshold.
+        The cap on the false share is kept with a margin, by the share of doubtful firings: firings that are just not
+        false promise little for later traffic. And a setting must see no fewer surges than the fixed threshold.
         """
         return Judgement(
             value=found.objective(self.fixed),
             constraints={
-                "false_share": (found.account.false_share or 0.0) - self._cap,
+                "false_share": (found.account.doubtful_share or 0.0) - self._cap,
                 "recall": (self.fixed.account.recall or 0.0) - (found.account.recall or 0.0),
             },
             facts=facts(found),

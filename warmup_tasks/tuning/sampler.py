@@ -4,17 +4,17 @@ Every proposal follows from the seed, the trial's number and the observations al
 as if it had never been interrupted, and never repeats its start-up trials.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
 from optuna.samplers import BaseSampler  # noqa: TID253 - a sampler is a BaseSampler; study.py loads this when it runs
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from warmup_tasks.tuning import acquisition, process
 from warmup_tasks.tuning.encoding import Encoding
-from warmup_tasks.tuning.process import Floats, Process, Squash
+from warmup_tasks.tuning.process import Floats, Process, around_median, around_zero
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -97,17 +97,16 @@ class GaussianProcessSampler(BaseSampler):  # type: ignore[misc]
 
     def _surrogate(self, space: Encoding, genes: Floats, values: Floats, limits: Floats) -> acquisition.Surrogate:
         features = space.features(genes)
-        squashed = Squash.of(values)(values)
-        kept = squashed[(limits <= 0).all(axis=1)]
+        kept = around_median(values)[(limits <= 0).all(axis=1)]
         broken = [column for column in limits.T if (column > 0).any()]
         return acquisition.Surrogate(
             encoding=space,
-            objective=self._process(features, values),
+            objective=self._process(features, values, around_median),
             best=float(kept.min()) if len(kept) else None,
-            constraints=[self._process(features, column, centre=0.0) for column in broken],
+            constraints=[self._process(features, column, around_zero) for column in broken],
         )
 
-    def _process(self, features: Floats, targets: Floats, centre: float | None = None) -> Process:
+    def _process(self, features: Floats, targets: Floats, scaled: Callable[[Floats], Floats]) -> Process:
         """Return the process given all observations, with the kernel fitted to the first so many of them."""
         fitted = self._startup_trials
         while (following := max(fitted + 1, int(fitted * _REFIT_GROWTH))) <= len(targets):
@@ -115,9 +114,8 @@ class GaussianProcessSampler(BaseSampler):  # type: ignore[misc]
         first = targets[:fitted]
         name = features[:fitted].tobytes() + first.tobytes()
         if name not in self._kernels:
-            squashed = Squash.of(first, centre)(first)
-            self._kernels[name] = process.fit_kernel(features[:fitted], squashed, self._seed + fitted)
-        return process.condition(self._kernels[name], features, Squash.of(targets, centre)(targets))
+            self._kernels[name] = process.fit_kernel(features[:fitted], scaled(first), self._seed + fitted)
+        return process.condition(self._kernels[name], features, scaled(targets))
 
 
 def _only(distribution: Any) -> Any:

@@ -14,6 +14,8 @@ from warmup_tasks.replay.triggers import SAVED_WITHIN_S, Firing, Rolling
 
 RECALL_BEFORE_S = 300.0
 """A firing this long before a surge can still be said to have preceded it."""
+DOUBT_BELOW = 1.5
+"""A firing that saves less than so many times its cost may well be false on the next day's traffic."""
 SURGE_LEAST_S = 30.0
 """P95 above the SLO for so long is a surge; a firing up to this moment precedes it."""
 
@@ -70,6 +72,7 @@ class Account:
     Attributes:
         firings: that loaded anything; a firing that finds everything resident costs nothing and counts nowhere.
         false_firings: of these, whose saved tokens stay below the spent ones.
+        doubtful_firings: of these, whose saved tokens stay below 1.5 times the spent ones; false ones included.
         spent_tokens: by all firings.
         saved_tokens: by all firings.
         surges: stretches of at least 30 s with P95 above the SLO, when nothing is warmed.
@@ -79,6 +82,7 @@ class Account:
 
     firings: int
     false_firings: int
+    doubtful_firings: int
     spent_tokens: int
     saved_tokens: int
     surges: int
@@ -89,6 +93,11 @@ class Account:
     def false_share(self) -> float | None:
         """False firings over firings; None without any."""
         return self.false_firings / self.firings if self.firings else None
+
+    @property
+    def doubtful_share(self) -> float | None:
+        """Doubtful firings over firings; None without any."""
+        return self.doubtful_firings / self.firings if self.firings else None
 
     @property
     def recall(self) -> float | None:
@@ -112,6 +121,7 @@ def account(firings: Sequence[Firing], surges: Sequence[tuple[float, float]], en
     return Account(
         firings=len(loaded),
         false_firings=sum(firing.is_false for firing in loaded),
+        doubtful_firings=sum(firing.saved_tokens < DOUBT_BELOW * firing.spent_tokens for firing in loaded),
         spent_tokens=sum(firing.spent_tokens for firing in loaded),
         saved_tokens=sum(firing.saved_tokens for firing in loaded),
         surges=len(surges),
