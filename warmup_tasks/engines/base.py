@@ -118,11 +118,15 @@ class EngineMetrics:
 
 @dataclass(frozen=True, slots=True)
 class KvEvent:
-    """A KV-cache event: ``stored``, ``removed``, ``cleared``, or ``lost`` (events are missing: the picture is void)."""
+    """A KV-cache event: ``stored``, ``removed``, ``cleared``, or ``lost`` (events are missing: the picture is void).
+
+    Of a ``stored`` one, ``parent`` is the block before the first one, None at the head of a prompt.
+    """
 
     kind: str
     block_hashes: tuple[int | bytes, ...] = ()
     token_ids: tuple[int, ...] = field(default=(), repr=False)
+    parent: int | bytes | None = None
 
 
 class Engine(ABC):

@@ -71,4 +71,5 @@ def _event(raw: Any) -> KvEvent | None:
         kind=_KINDS[name],
         block_hashes=tuple(fields.get("block_hashes") or ()),
         token_ids=tuple(fields.get("token_ids") or ()),
+        parent=fields.get("parent_block_hash"),
     )

@@ -13,6 +13,7 @@ def mark_end(
     *,
     mark_life_s: int,
     half_turnover_s: Mapping[str, float | None],
+    looked_from: Mapping[str, datetime],
 ) -> datetime:
     """Return when a mark ends.
 
@@ -22,12 +23,14 @@ def mark_end(
         now: by the wall clock.
         mark_life_s: upper limit of the policy.
         half_turnover_s: replica → time in which half of its cache is written anew (spec 1.2), None where it is not.
+        looked_from: replica → when its items were looked at; the turnover counts from there, not from ``now``.
     """
     ends = [now + timedelta(seconds=mark_life_s)]
     ttl_s = KINDS[evidence.kind].ttl_s
     if ttl_s is not None:
         ends.append(receipt.started_at + timedelta(seconds=ttl_s))
-    turnover_s = half_turnover_s.get(evidence.replica or "")
+    replica = evidence.replica or ""
+    turnover_s = half_turnover_s.get(replica)
     if turnover_s is not None:
-        ends.append(now + timedelta(seconds=turnover_s))
+        ends.append(looked_from.get(replica, now) + timedelta(seconds=turnover_s))
     return min(ends)

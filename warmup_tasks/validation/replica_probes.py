@@ -105,6 +105,7 @@ class ReplicaProbe:
             meter=meter,
             tolerance=self._night.run.policy.logprob_tolerance,
             deadline_s=self._deadline_s,
+            is_after_warming=any(map(is_prefix, self._rows)),
         )
         self._found.identity |= {row.field: row for row in check.fields}
         self._found.contradictions = list(dict.fromkeys([*self._found.contradictions, *check.contradictions]))

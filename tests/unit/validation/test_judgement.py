@@ -169,7 +169,14 @@ def test_a_stratum_fails_when_most_of_its_answers_differ(different: int, reason:
 def test_a_mark_lives_as_short_as_its_shortest_reason(
     kind: str, half_turnover_s: float | None, life: timedelta
 ) -> None:
-    end = mark_end(evidence(kind=kind), receipt(), NOW, mark_life_s=8 * 3600, half_turnover_s={"a": half_turnover_s})
+    end = mark_end(
+        evidence(kind=kind),
+        receipt(),
+        NOW,
+        mark_life_s=8 * 3600,
+        half_turnover_s={"a": half_turnover_s},
+        looked_from={},
+    )
 
     assert end - NOW == life
 
@@ -177,9 +184,19 @@ def test_a_mark_lives_as_short_as_its_shortest_reason(
 def test_a_mark_does_not_outlive_the_value_that_was_written_before() -> None:
     written = receipt(started_at=NOW - timedelta(hours=11))
 
-    end = mark_end(evidence(kind="response", replica=None), written, NOW, mark_life_s=10**6, half_turnover_s={})
+    end = mark_end(
+        evidence(kind="response", replica=None), written, NOW, mark_life_s=10**6, half_turnover_s={}, looked_from={}
+    )
 
     assert end - NOW == timedelta(hours=1)
+
+
+def test_the_turnover_counts_from_the_looks_and_not_from_the_judgement() -> None:
+    looked_from = NOW - timedelta(minutes=5)
+    end = mark_end(
+        evidence(), receipt(), NOW, mark_life_s=10**6, half_turnover_s={"a": 600}, looked_from={"a": looked_from}
+    )
+    assert end == looked_from + timedelta(minutes=10)
 
 
 class TestSuite:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -462,7 +463,8 @@ def test_live_traffic_shortens_a_marks_life(double: DoubleProcess, tmp_path: Pat
     asyncio.run(beside_live_traffic())
     night.publish()
 
-    half_turnover_s = night.lake.meta(f"evidence/{night.run.run_id}.large")["half_turnover_s"]["a"]
+    meta = night.lake.meta(f"evidence/{night.run.run_id}.large")
+    half_turnover_s, looked_from = meta["half_turnover_s"]["a"], datetime.fromisoformat(meta["looked_from"]["a"])
     mark = mark_of(night, row)
     assert 0 < half_turnover_s < night.run.policy.mark_life_s
-    assert (mark.expires_at - mark.marked_at).total_seconds() == pytest.approx(half_turnover_s, abs=0.001)
+    assert (mark.expires_at - looked_from).total_seconds() == pytest.approx(half_turnover_s, abs=0.001)
