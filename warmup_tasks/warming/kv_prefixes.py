@@ -32,13 +32,17 @@ async def warm_prefixes(work: Work, rows: Sequence[PlanRow]) -> dict[Key, Attemp
 
 async def _on_replica(work: Work, replica: str, rows: Sequence[PlanRow]) -> dict[Key, Attempt]:
     engine = await work.engine(replica)
-    process_start_s = await _process_start(work, engine)
+    seen = await scrape(engine, deadline_s=work.deadline_s)
+    process_start_s = seen.process_start_s
+    fitting = what_fits(rows, seen.capacity_blocks * seen.block_size)
     refused = {
         adapter: await ensure_resident(work, engine, adapter, replica)
         for adapter in sorted({row.adapter for row in rows if row.adapter is not None})
     }
 
     async def one(row: PlanRow) -> Attempt:
+        if row.item_id not in fitting:
+            return work.skipped(Reason.OVER_CAPACITY)
         if row.adapter is not None and (why := refused[row.adapter]) is not None:
             return work.skipped(Reason(why))
         return await _warm(work, engine, row, replica)
@@ -69,6 +73,26 @@ async def _warm(work: Work, engine: Engine, row: PlanRow, replica: str) -> Attem
         computed_tokens=None if answer.cached_tokens is None else prompt_tokens - answer.cached_tokens,
         ttft_ms=answer.ttft_ms,
     )
+
+
+def what_fits(rows: Sequence[PlanRow], capacity_tokens: int) -> set[str]:
+    """Return the items of a replica's list that its cache can hold when all is done: the last ones, which are hottest.
+
+    A plan keeps within the capacity that was surveyed; an engine that came back smaller would evict the colder ones by
+    the hotter. The item at the border is warmed: its head stays.
+
+    Args:
+        rows: in the plan's order; tokens that two items share are counted with the first one.
+        capacity_tokens: of the engine, now.
+    """
+    fitting: set[str] = set()
+    used = 0
+    for row in reversed(rows):
+        if used >= capacity_tokens:
+            break
+        fitting.add(row.item_id)
+        used += row.unique_tokens
+    return fitting
 
 
 def prefix_request(work: Work, row: PlanRow) -> GenerationRequest:
