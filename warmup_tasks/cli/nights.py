@@ -2,6 +2,7 @@
 
 import signal
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,7 @@ from warmup_tasks.cli.common import (
     err,
     errors_for_people,
     out,
+    print_json,
     run_of,
     show,
     values_of,
@@ -28,7 +30,7 @@ from warmup_tasks.settings import Site
 
 def register(app: typer.Typer) -> None:
     """Add this file's commands."""
-    for command in (plan, warm, run):
+    for command in (plan, explain, warm, run):
         app.command()(command)
     app.command("validate")(validate)
 
@@ -39,6 +41,28 @@ def plan(as_of: AsOf, log: Log = "", log_format: Format = "auto", wishes: Wishes
         site, asked = Site.from_environment(), run_of(as_of, log, log_format, wishes)
         profile = nightly.profile(site, asked)
         show({"run_id": asked.run_id, "profile": profile, "plan": nightly.plan(site, asked)}, is_json)
+
+
+def explain(
+    item: Annotated[str, typer.Argument(help="Id of an item, as plans and reports show it; its beginning will do.")],
+    run_id: Annotated[str, typer.Option("--run", help="Id of the run; empty takes the newest plan.")] = "",
+    is_json: Json = False,
+) -> None:
+    """Say why an item was chosen or refused, and what leaving it out would have cost."""
+    from warmup_tasks.lake import Lake
+    from warmup_tasks.planning.explain import explain as explained
+
+    with errors_for_people():
+        lake = Lake(Site.from_environment().lake_uri)
+        chosen = run_id or max(lake.partitions("plan"), default="")
+        if not chosen:
+            raise ConfigurationError("there is no plan in the lake yet: `warmup plan` makes one")
+        found = explained(lake, chosen, item)
+    if is_json:
+        print_json([{**asdict(each), "row": each.row.model_dump(mode="json")} for each in found])
+    else:
+        for each in found:
+            out.print("\n".join(each.lines()), highlight=False)
 
 
 def warm(as_of: AsOf, log: Log = "", log_format: Format = "auto", wishes: Wishes = None, is_json: Json = False) -> None:
