@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from tests.benchmarks import harness
 from warmup_tasks.replay.accesses import Accesses
 
 TENANTS = 300
@@ -23,9 +24,9 @@ QUESTION_MEDIAN_TOKENS = 96
 BLOCK_TOKENS = 64
 
 
-def conversation(folder: Path) -> Accesses:
+def conversation() -> Accesses:
     """Return the chat trace, 512-token blocks."""
-    with gzip.open(folder / "mooncake" / "conversation_trace.jsonl.gz") as lines:
+    with gzip.open(harness.data_file("mooncake/conversation_trace.jsonl.gz")) as lines:
         rows = [orjson.loads(line) for line in lines]
     return Accesses.of(
         [row["hash_ids"] for row in rows],
@@ -35,10 +36,10 @@ def conversation(folder: Path) -> Accesses:
     )
 
 
-def service(folder: Path, seed: int) -> Accesses:
+def service(seed: int) -> Accesses:
     """Return the service's traffic: real arrivals, seeded tenants and prompts."""
     random = np.random.default_rng(seed)
-    times = _arrivals(folder / "azure_llm_2023" / "AzureLLMInferenceTrace_conv.csv")
+    times = _arrivals(harness.data_file("azure_llm_2023/AzureLLMInferenceTrace_conv.csv"))
     weights = np.arange(1, TENANTS + 1) ** -TENANT_EXPONENT
     low, high = np.log(SYSTEM_TOKENS)
     system = np.exp(random.uniform(low, high, TENANTS)).astype(np.int64) // BLOCK_TOKENS

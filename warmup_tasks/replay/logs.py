@@ -47,7 +47,12 @@ class LoggedAccesses:
 
 
 def read_accesses(
-    lake: Lake, *, since: datetime | None = None, until: datetime | None = None, block_tokens: int = 16
+    lake: Lake,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    block_tokens: int = 16,
+    requests: pa.Table | None = None,
 ) -> LoggedAccesses:
     """Return the requests of the lake that came in [since, until).
 
@@ -58,13 +63,15 @@ def read_accesses(
         since: UTC; None: from the first.
         until: UTC; None: to the last.
         block_tokens: tokens a block, for prompts; hashes bring their own.
+        requests: these rows instead of all of the lake's, with the columns of ``requests``.
 
     Raises:
         ConfigurationError: no request has block hashes or a prompt.
     """
     refs = [f"requests/{day}:requests" for day in lake.partitions("requests")]
     bounds = {"since": since or datetime.min.replace(tzinfo=UTC), "until": until or datetime.max.replace(tzinfo=UTC)}
-    table = lake.query(sql("replay/accesses"), {"requests": refs}, bounds) if refs else None
+    source: pa.Table | list[str] = refs if requests is None else requests
+    table = lake.query(sql("replay/accesses"), {"requests": source}, bounds) if len(source) else None
     if table is None or table.num_rows == 0:
         raise ConfigurationError("replay: the log holds no request with block hashes or a prompt")
     has_hashes = pc.is_valid(table["block_hashes"])

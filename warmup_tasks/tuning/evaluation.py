@@ -73,7 +73,7 @@ class Evaluator:
     """Plays settings against scenarios; the run without any warm-up, which defines the surges, is played once."""
 
     def __init__(self, scenarios: Sequence[Scenario], service: Service) -> None:
-        self._scenarios, self._service = scenarios, service
+        self.scenarios, self.service = scenarios, service
         self._choosers = [Chooser(scenario.accesses) for scenario in scenarios]
         self._surges: list[list[tuple[float, float]]] = []
         plays = [self._play(place, None, Conditions()) for place in range(len(scenarios))]
@@ -82,11 +82,11 @@ class Evaluator:
 
     def evaluate(self, parameters: GoldenParameters, conditions: Conditions | None = None) -> Evaluation:
         """Return what happens under these parameters."""
-        places = range(len(self._scenarios))
+        places = range(len(self.scenarios))
         return self._evaluation([self._play(place, parameters, conditions or Conditions()) for place in places])
 
     def _play(self, place: int, parameters: GoldenParameters | None, conditions: Conditions) -> "_Play":
-        scenario, service, chooser = self._scenarios[place], self._service, self._choosers[place]
+        scenario, service, chooser = self.scenarios[place], self.service, self._choosers[place]
         trigger, pace = None, None
         if parameters is not None:
             golden = parameters
@@ -116,7 +116,7 @@ class Evaluator:
         ttft_ms = np.concatenate([life for play in plays for life in play.ttft_ms])
         accounts = [
             account(play.firings, found, scenario.end_s)
-            for play, found, scenario in zip(plays, self._surges, self._scenarios, strict=True)
+            for play, found, scenario in zip(plays, self._surges, self.scenarios, strict=True)
         ]
         p50_ms, p95_ms = np.quantile(ttft_ms, [0.5, 0.95])
         return Evaluation(

@@ -30,17 +30,18 @@ class TriggerJudge:
         conditions: Conditions | None = None,
         false_share_cap: float = FALSE_SHARE_CAP,
     ) -> None:
-        self._evaluator, self._base, self._conditions = evaluator, base, conditions
+        self.evaluator, self._base, self._conditions = evaluator, base, conditions
         self._cap = false_share_cap
         self.fixed = evaluator.evaluate(base, conditions)
+        self.base_value = self.fixed.objective(self.fixed)
 
     def parameters(self, params: Mapping[str, Any]) -> GoldenParameters:
         """Return the base with a trial's values set."""
         return GoldenParameters.model_validate({**self._base.model_dump(), **params})
 
-    def __call__(self, params: Params) -> Judgement | None:
+    def __call__(self, params: Params) -> Judgement:
         """Return value, constraints and facts of one trial."""
-        return self.judge(self._evaluator.evaluate(self.parameters(params), self._conditions))
+        return self.judge(self.evaluator.evaluate(self.parameters(params), self._conditions))
 
     def judge(self, found: Evaluation) -> Judgement:
         """Return the judgement of an evaluation.

@@ -81,12 +81,24 @@ def open_study(name: str, sampler: Any, journal: str | Path | None = None) -> An
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = None
     if journal is not None:
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
-
         Path(journal).parent.mkdir(parents=True, exist_ok=True)
-        storage = JournalStorage(JournalFileBackend(str(journal)))
+        storage = _storage(journal)
     return optuna.create_study(study_name=name, storage=storage, sampler=sampler, load_if_exists=True)
+
+
+def close_family(journal: str | Path, prefix: str) -> int:
+    """Fail what interrupted runs left open in all studies of a journal whose names begin so; return how many trials.
+
+    A line that a killed process did not finish writing is cut off first: behind it nothing could be read any more.
+    """
+    import optuna
+
+    if not Path(journal).is_file():
+        return 0
+    _cut_unfinished_line(Path(journal))
+    storage = _storage(journal)
+    names = [name for name in optuna.study.get_all_study_names(storage) if name.startswith(prefix)]
+    return sum(close_stale(optuna.load_study(study_name=name, storage=storage)) for name in names)
 
 
 def close_stale(study: Any) -> int:
@@ -160,6 +172,19 @@ def best_of(trials: Sequence[Trial]) -> Trial | None:
     """Return the best trial that keeps all constraints, the earliest among equals."""
     kept = [(one.value, one.number, one) for one in trials if one.is_feasible and one.value is not None]
     return min(kept)[2] if kept else None
+
+
+def _storage(journal: str | Path) -> Any:
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    return JournalStorage(JournalFileBackend(str(journal)))
+
+
+def _cut_unfinished_line(journal: Path) -> None:
+    with journal.open("rb+") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)
 
 
 def _stop(finished: Sequence[Trial], trials: int, plateau: Plateau | None, is_late: bool) -> Stop | None:

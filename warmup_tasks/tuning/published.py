@@ -1,0 +1,171 @@
+"""Tuned values in the lake: how a night leaves them, and how a later run picks them up.
+
+The data set is ``tuning/<model>.<adapter or base>.<request type>``. A run takes what was published for an earlier or
+equal ``as_of``, so a backfill does not see later nights. Order: defaults, tuned values, then what an operator sets.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from warmup_tasks.lake.store import Lake
+from warmup_tasks.parameters import GoldenParameters, load_parameters
+from warmup_tasks.tuning.sensitivity import Sensitivity
+from warmup_tasks.tuning.study import Trial
+from warmup_tasks.tuning.traffic import partition_name
+
+DATASET = "tuning"
+
+PARAMETERS = pa.schema(
+    [
+        ("name", pa.string()),
+        ("value", pa.string()),  # JSON
+        ("default", pa.string()),  # JSON
+        ("is_tuned", pa.bool_()),  # false: held at the value of the night before, or at the default
+        ("total_effect", pa.float64()),  # share of the objective's variance; null where not tuned
+    ]
+)
+"""One row a parameter. Grain: name."""
+
+TRIALS = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("params", pa.string()),  # JSON
+        ("value", pa.float64()),  # the objective; null: pruned
+        ("is_feasible", pa.bool_()),
+        ("facts", pa.string()),  # JSON
+    ]
+)
+"""One row a finished trial. Grain: number."""
+
+CURVES = pa.schema(
+    [
+        ("parameter", pa.string()),
+        ("value", pa.string()),  # JSON
+        ("objective", pa.float64()),
+        ("deviation", pa.float64()),
+    ]
+)
+"""The predicted objective over one parameter, the others as in the trials. Grain: parameter, value."""
+
+
+@dataclass(frozen=True, slots=True)
+class TunedValues:
+    """What a night published for one traffic class.
+
+    Attributes:
+        ref: of the partition.
+        as_of: of the night.
+        values: parameter → value, all that differ from the default or were tuned.
+        suits_plan: whether a nightly plan with them was at least as good as with the defaults; else they are for
+            passive triggers alone.
+        requests: of the class in that night's window.
+        tuned_at: parameter → ISO time of the night that tuned it last.
+    """
+
+    ref: str
+    as_of: datetime
+    values: dict[str, Any]
+    suits_plan: bool
+    requests: int
+    tuned_at: dict[str, str]
+
+
+def publish(
+    lake: Lake,
+    partition: str,
+    values: Mapping[str, Any],
+    trials: Sequence[Trial],
+    found: Sensitivity,
+    meta: Mapping[str, Any],
+) -> str:
+    """Publish a night's values with what they rest on, and return the reference."""
+    defaults = GoldenParameters().model_dump(mode="json")
+    parameters = [
+        {
+            "name": name,
+            "value": _json(values.get(name, default)),
+            "default": _json(default),
+            "is_tuned": name in found.effects,
+            "total_effect": found.effects.get(name),
+        }
+        for name, default in defaults.items()
+    ]
+    rows = [
+        {
+            "number": one.number,
+            "params": _json(one.params),
+            "value": one.value,
+            "is_feasible": one.is_feasible,
+            "facts": _json(dict(one.facts)),
+        }
+        for one in trials
+    ]
+    curves = [
+        {"parameter": p.parameter, "value": _json(p.value), "objective": p.objective, "deviation": p.deviation}
+        for p in found.curves
+    ]
+    tables = {
+        "parameters": pa.Table.from_pylist(parameters, schema=PARAMETERS),
+        "trials": pa.Table.from_pylist(rows, schema=TRIALS),
+        "curves": pa.Table.from_pylist(curves, schema=CURVES),
+    }
+    return lake.publish(DATASET, partition, tables, {**meta, "values": dict(values)})
+
+
+def tuned_values(lake: Lake, model: str, adapter: str | None, request_type: str, as_of: datetime) -> TunedValues | None:
+    """Return the newest values that a night up to ``as_of`` published for a traffic class; None: there are none."""
+    return _newest(lake, partition_name(model, adapter, request_type), as_of)
+
+
+def effective_parameters(
+    lake: Lake,
+    as_of: datetime,
+    explicit: Mapping[str, Any] | None = None,
+    *,
+    models: Sequence[str] = (),
+    for_plan: bool = True,
+) -> tuple[GoldenParameters, str | None]:
+    """Return the parameters of a run and the reference of the tuned values in them.
+
+    Defaults, then the tuned values of the class with most requests, then what the operator set.
+
+    Args:
+        lake: holds earlier nights.
+        as_of: of the run.
+        explicit: parameter → value, only those that an operator really set.
+        models: of these models only; empty: any.
+        for_plan: only values that suit a nightly plan; False: those of passive triggers too.
+
+    Raises:
+        ConfigurationError: a value is refused; the message names the field.
+    """
+    known = [_newest(lake, partition, as_of, models) for partition in lake.partitions(DATASET)]
+    usable = [one for one in known if one is not None and (one.suits_plan or not for_plan)]
+    chosen = max(usable, key=lambda one: (one.requests, one.ref), default=None)
+    tuned = chosen.values if chosen is not None else {}
+    return load_parameters({**tuned, **(explicit or {})}), chosen.ref if chosen is not None else None
+
+
+def _newest(lake: Lake, partition: str, as_of: datetime, models: Sequence[str] = ()) -> TunedValues | None:
+    latest = lake.latest(DATASET, partition)
+    if latest is None:
+        return None
+    name, _, newest = latest.rpartition("@")
+    for version in range(int(newest), 0, -1):
+        ref = f"{name}@{version:06d}"
+        meta = lake.meta(ref)
+        night = datetime.fromisoformat(meta["as_of"])
+        if models and meta["model"] not in models:
+            return None
+        if night <= as_of.astimezone(UTC):
+            return TunedValues(ref, night, meta["values"], meta["suits_plan"], meta["requests"], meta["tuned_at"])
+    return None
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
