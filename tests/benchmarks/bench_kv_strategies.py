@@ -139,6 +139,8 @@ def _result(
         "throughput_gain_static": rates["static"] / rates["cold"] - 1,
         "throughput_gain_dynamic_charged": charged["dynamic"] / charged["cold"] - 1,
         "throughput_gain_static_charged": charged["static"] / charged["cold"] - 1,
+        "prefill_saved_dynamic": _prefill_saved(rounds["cold"], rounds["dynamic"]),
+        "prefill_saved_static": _prefill_saved(rounds["cold"], rounds["static"]),
         "block_reuse_dynamic": _reuse(rounds["dynamic"]),
         "block_reuse_static": _reuse(rounds["static"]),
         "block_reuse_cold": _reuse(rounds["cold"]),
@@ -169,6 +171,19 @@ def _reuse(rounds: Sequence[Round]) -> float:
     return sum(one.cached_tokens // BLOCK_SIZE for one in served) / sum(
         one.prompt_tokens // BLOCK_SIZE for one in served
     )
+
+
+def _prefill_saved(cold: Sequence[Round], warm: Sequence[Round]) -> float:
+    """Return the share of prefill tokens that live traffic was spared, on the requests that both arms served.
+
+    It does not depend on how busy the machine is otherwise.
+    """
+    spent = {"cold": 0, "warm": 0}
+    for before, after in zip(cold, warm, strict=True):
+        common = {one.place for one in before.served} & {one.place for one in after.served}
+        for arm, one_round in (("cold", before), ("warm", after)):
+            spent[arm] += sum(one.prompt_tokens - one.cached_tokens for one in one_round.served if one.place in common)
+    return 1 - spent["warm"] / spent["cold"]
 
 
 def _ttft_ratio(cold: Sequence[Round], warm: Sequence[Round]) -> float:

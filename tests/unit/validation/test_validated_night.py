@@ -159,6 +159,7 @@ def test_neither_usage_nor_quiet_counters_is_unverified_and_never_ready(night: S
     row = night.prefix("a", night.tokens(1, 10), order=1)
     night.publish_plan()
     night.publish_epochs()
+    night.twins()
     night.warm()
 
     async def beside_live_traffic() -> None:
