@@ -3,7 +3,8 @@
 Public logs are replayed from several restarts on: Mooncake's conversations, and one half of the coding sessions, drawn
 by seed, each begun at a drawn moment of an hour, since their clocks are relative. Hits of the first five minutes are
 counted by ``replay.simulate``, in a cache that holds everything and in one that holds the budget alone. The model's
-constants were frozen on the other half of the coding sessions. Without the public logs, or at a scale below 0.1, a
+leaves were chosen on the other half of the coding sessions; the conversations were in view while its features were
+written, so they are no blind test. Without the public logs, or at a scale below 0.1, a
 synthetic log stands in, of which nothing can be learnt but counts and recency.
 """
 
