@@ -104,6 +104,18 @@ class TenantSpec(Strict):
     tenant_class: str = "standard"
 
 
+class EmbedderEndpoint(Strict):
+    """Where the fleet's embedder answers ``/v1/embeddings``, when it is neither the built-in one nor a replica."""
+
+    url: str = Field(pattern=r"^https?://")
+    api_key_env: str | None = Field(None, description="Name of the environment variable that holds the API key.")
+
+    @field_validator("url")
+    @classmethod
+    def _address_alone(cls, url: str) -> str:
+        return url.rstrip("/").removesuffix("/v1")
+
+
 class FleetFile(Strict):
     """The fleet: models, adapters, replicas, tenants, embedder."""
 
@@ -113,6 +125,7 @@ class FleetFile(Strict):
     adapters: list[AdapterSpec] = []
     tenants: list[TenantSpec] = []
     embedder: EmbedderIdentity
+    embedder_endpoint: EmbedderEndpoint | None = None
 
     @model_validator(mode="after")
     def _names_agree(self) -> Self:
@@ -149,6 +162,13 @@ class FleetFile(Strict):
             if replica.name == name:
                 return replica
         raise ConfigurationError(f"no replica {name!r} in the fleet; known: {', '.join(r.name for r in self.replicas)}")
+
+    def embedder_replica(self) -> ReplicaSpec | None:
+        """Return who serves the embedder: its endpoint, else a replica of a model of that name, else None."""
+        if self.embedder_endpoint is None:
+            return next((replica for replica in self.replicas if replica.model == self.embedder.embedder), None)
+        where = self.embedder_endpoint.model_dump()
+        return ReplicaSpec(name="embedder", profile="embedder", model=self.embedder.embedder, **where)
 
     def model(self, name: str) -> ModelSpec:
         """Return one model, or raise ``ConfigurationError`` that lists the known names."""
@@ -247,7 +267,9 @@ class RunRequest(Strict):
     log: str = Field("", description="File, folder or glob with request logs. Empty: the site's default.")
     log_format: str = Field("auto", description="Name of a log format, or auto.")
     default_model: str | None = Field(None, description="Stands in where the log names no model.")
-    log_epoch: datetime | None = Field(None, description="Where the log's relative clock starts; empty: 2026-01-01 UTC.")
+    log_epoch: datetime | None = Field(
+        None, description="Where the log's relative clock starts; empty: 2026-01-01 UTC."
+    )
     log_zone: str = Field("UTC", description="Time zone of time stamps that have none.")
     tokens_per_block: int | None = Field(
         None, ge=1, description="For traces of block hashes: derive prompts with so many tokens a block; empty: none."

@@ -20,8 +20,8 @@ _ANY_ONE = frozenset({"1"})  # "1 day", "one day" and "a day" are one
 _OPERATOR = re.compile(r"(?<=\w)\s*[+*/^=<>-]\s*(?=\d)|(?<=\d)\s*[+*/^=<>-]\s*(?=\w)|[<>]=?|[+-](?=\d)")
 _QUOTED = re.compile(r"`([^`]+)`|\"([^\"]{1,60})\"|“([^”]{1,60})”|(?<!\w)'([^'\s]{1,60})'(?!\w)")
 _NAME = re.compile(
-    r"[^\W\d_]\w+(?:[._:@]\w+)+"  # module.function, a@b
-    r"|\w*_\w*\w|[^\W_]*[a-z][A-Z]\w*|\b[A-Z]{2,}\w*"  # snake_case, camelCase, ACRONYM
+    r"\b[^\W\d_]\w+(?:[._:@]\w+)+"  # module.function, a@b
+    r"|\b\w*_\w*\w|\b[^\W_]*[a-z][A-Z]\w*|\b[A-Z]{2,}\w*"  # snake_case, camelCase, ACRONYM
     r"|\b\w*[^\W\d_]\d+\w*|\b\d+[^\W\d_]\w*"  # v2, 3D
 )
 _VERSION = re.compile(r"[vV]\d")  # a number

@@ -93,8 +93,6 @@ def ensure_vllm_venv(folder: Path | None = None) -> Path:
     folder = folder or (Path(given) if given else _REPOSITORY / ".venv-vllm")
     if not _LOCK.exists():
         raise GiveUpError("the real engine is set up from a checkout of the repository: docker/locks is not here")
-    if not _LOCK.exists():
-        raise GiveUpError("the real engine is set up from a checkout of the repository: docker/locks is not here")
     python = folder / "bin" / "python"
     stamp = folder / f".lock-{hashlib.sha256(_LOCK.read_bytes() + TORCH.encode()).hexdigest()[:12]}"
     if stamp.exists():
@@ -183,6 +181,21 @@ def start_vllm(
         env["VLLM_API_KEY"] = api_key
     process = processes.start(f"vLLM on port {port}", [*command, *more_flags], log_path, env)
     server = VllmServer(process, f"http://127.0.0.1:{port}", endpoint)
+    if wait_s is not None:
+        server.wait_until_up(wait_s)
+    return server
+
+
+def start_embedder(
+    model: Path, served_name: str, log_path: Path, *, port: int | None = None, wait_s: float | None = START_DEADLINE_S
+) -> VllmServer:
+    """Start one server that answers ``/v1/embeddings`` with a model on disk; see :func:`start_vllm`."""
+    port = port or processes.free_port()
+    command = [str(ensure_vllm_venv()), "-m", "vllm.entrypoints.openai.api_server", "--runner", "pooling"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--model", str(model), "--served-model-name", served_name]
+    command += ["--dtype", "float32", "--enforce-eager", "--gpu-memory-utilization", "0.2", "--max-num-seqs", "64"]
+    process = processes.start(f"the embedder on port {port}", command, log_path, _child_env())
+    server = VllmServer(process, f"http://127.0.0.1:{port}", None)
     if wait_s is not None:
         server.wait_until_up(wait_s)
     return server

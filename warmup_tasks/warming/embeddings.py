@@ -41,6 +41,8 @@ async def _batch(work: Work, rows: Sequence[PlanRow], embed: Embed) -> dict[Key,
     try:
         vectors = await embed(texts)
     except RejectItemError as error:
+        if len(rows) > 1:  # one text that is too long must not cost the others their vectors
+            return {key: done for row in rows for key, done in (await _batch(work, [row], embed)).items()}
         return {_key(row): work.stopped(Outcome.REJECTED, error.reason, started_at) for row in rows}
     values: list[EmbeddingValue] = []
     attempts: dict[Key, Attempt] = {}
@@ -64,21 +66,22 @@ async def _batch(work: Work, rows: Sequence[PlanRow], embed: Embed) -> dict[Key,
 
 
 async def _embedder(work: Work) -> Embed:
-    """Return the embedder that the fleet names: the built-in one, or a replica that serves a model of that name."""
+    """Return the embedder that the fleet names: its endpoint, the built-in one, or a replica of that model."""
     identity = work.fleet.embedder
-    if identity.embedder == EMBEDDER:
+    if identity.embedder == EMBEDDER and work.fleet.embedder_endpoint is None:
         built_in = HashingEmbedder(identity)
 
         async def embed_here(texts: list[str]) -> Vectors:
             return built_in.embed(texts)
 
         return embed_here
-    serving = next((replica for replica in work.fleet.replicas if replica.model == identity.embedder), None)
+    serving = work.fleet.embedder_replica()
     if serving is None:
         raise ConfigurationError(
-            f"embedder {identity.embedder!r}: no replica serves a model of that name; add one, or name {EMBEDDER!r}"
+            f"embedder {identity.embedder!r}: no replica serves a model of that name; give its address as "
+            f"embedder_endpoint, or name {EMBEDDER!r}"
         )
-    engine = await work.engine(serving.name)
+    engine = await work.engine_at(serving)
 
     async def embed_there(texts: list[str]) -> Vectors:
         vectors = await attempt(

@@ -71,9 +71,13 @@ class Work:
 
     async def engine(self, replica: str) -> Engine:
         """Return the engine of a replica, opened once."""
-        if replica not in self._open:
-            self._open[replica] = await self._stack.enter_async_context(self.open_engine(self.fleet.replica(replica)))
-        return self._open[replica]
+        return await self.engine_at(self.fleet.replica(replica))
+
+    async def engine_at(self, where: ReplicaSpec) -> Engine:
+        """Return the engine at an address that need not be in the fleet, opened once."""
+        if where.url not in self._open:
+            self._open[where.url] = await self._stack.enter_async_context(self.open_engine(where))
+        return self._open[where.url]
 
     def epoch(self, replica: str) -> str | None:
         """Return the epoch that the agent publishes now, or None: unknown."""

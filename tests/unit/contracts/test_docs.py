@@ -55,6 +55,7 @@ FILES: dict[str, type[BaseModel]] = {
     "fleet file: adapter": settings.AdapterSpec,
     "fleet file: tenant": settings.TenantSpec,
     "fleet file: embedder": identity.EmbedderIdentity,
+    "fleet file: embedder endpoint": settings.EmbedderEndpoint,
     "run request": settings.RunRequest,
     "run policy": settings.RunPolicy,
     "summary.json": model.RunSummary,

@@ -1,8 +1,12 @@
 """Thresholds under a false-hit budget: judged, refused, chosen, and what is no file of pairs."""
 
+import json
+
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from warmup_tasks.cli import app
 from warmup_tasks.demand.embedder import HashingEmbedder
 from warmup_tasks.demand.false_hits import LabelledPair, ScoredPairs, choose_threshold, judge, read_pairs, score
 from warmup_tasks.errors import ConfigurationError
@@ -72,3 +76,20 @@ def test_pairs_are_read_line_by_line_and_the_bad_one_is_named_without_its_text(t
     assert "secret" not in str(refused.value)
     with pytest.raises(ConfigurationError, match="cannot be read"):
         read_pairs(tmp_path / "none.jsonl")
+
+
+def test_the_command_chooses_and_refuses(tmp_path):
+    lines = [{"question": f"open door {n}", "other": f"please open door {n}", "is_same": True} for n in range(120)]
+    lines.append({"question": "open door 7", "other": "close door 7", "is_same": False})
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    done = CliRunner().invoke(app, ["threshold", str(path), "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["similarity_threshold"] == 0.7
+    assert json.loads(done.stdout)["false_hits"] == 0
+    wrong = [{"question": f"alpha {n}", "other": f"Alpha {n}!", "is_same": False} for n in range(9)]
+    path.write_text("\n".join(map(json.dumps, lines + wrong)))
+    for words in (["--judge", "0.8"], []):
+        refused = CliRunner().invoke(app, ["threshold", str(path), *words])
+        assert refused.exit_code == 1
+    assert CliRunner().invoke(app, ["threshold", str(path), "--judge", "0.8", "--budget", "0.2"]).exit_code == 0

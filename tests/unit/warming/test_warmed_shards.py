@@ -308,6 +308,36 @@ class TestStoredValues:
         assert outcomes(night) == {key(row): (Outcome.REJECTED, Reason.DIMENSION_MISMATCH)}
         assert list(redis_client.scan_iter("*emb:*")) == []
 
+    def test_an_embedder_with_an_address_of_its_own_is_asked_there(
+        self, double: DoubleProcess, tmp_path: Path, redis_client: redis.Redis
+    ) -> None:
+        spec = EmbedderIdentity(embedder="small-embedder", revision="1", dimensions=64)
+        with start_double(model="small-embedder", embedding_dimensions=64, time_scale=0.0) as embedder:
+            fleet = {"embedder": spec, "embedder_endpoint": {"url": f"{embedder.url}/v1/"}}
+            night = SmallNight(tmp_path, redis_client, {"a": double}, fleet=fleet)
+            row = night.stored(ItemKind.EMBEDDING, "hello")
+            night.publish_plan()
+            night.warm()
+
+        prompt = night.payloads[row.payload_sha256 or ""].prompt_sha256
+        value = ValueStore(redis_client).get(embedding_key(None, spec, prompt))
+        assert isinstance(value, EmbeddingValue)
+        assert value.array().shape == (64,)
+        assert outcomes(night) == {key(row): (Outcome.WARMED, "")}
+
+    def test_a_text_that_the_embedder_refuses_costs_the_others_nothing(
+        self, tmp_path: Path, redis_client: redis.Redis
+    ) -> None:
+        spec = EmbedderIdentity(embedder=MODEL, revision="1", dimensions=384)
+        with start_double(model=MODEL, max_model_len=128, time_scale=0.0) as small:
+            night = SmallNight(tmp_path, redis_client, {"a": small}, fleet={"embedder": spec})
+            rows = [night.stored(ItemKind.EMBEDDING, text) for text in ("hello", "word " * 400, "good evening")]
+            night.publish_plan()
+            night.warm()
+
+        found = outcomes(night)
+        assert [found[key(row)][0] for row in rows] == [Outcome.WARMED, Outcome.REJECTED, Outcome.WARMED]
+
     def test_an_embedder_that_nobody_offers_is_named(
         self, double: DoubleProcess, tmp_path: Path, redis_client: redis.Redis
     ) -> None:

@@ -7,7 +7,7 @@ Here live the two endpoints and the faults that strike a generation as a whole. 
 import asyncio
 import random
 import uuid
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from http import HTTPStatus
 
 from starlette.requests import Request
@@ -123,14 +123,7 @@ class GenerationEndpoints:
     ) -> Flight:
         config = self._core.config
         room = config.max_model_len - len(prompt)
-        if room < 0:
-            raise invalid(
-                f"This model's maximum context length is {config.max_model_len} tokens. However, your prompt contains "
-                f"{len(prompt)} input tokens, which exceeds this limit even without any output tokens. "
-                "Please reduce the length of the input prompt.",
-                "input_tokens",
-                len(prompt),
-            )
+        check_length(prompt, config.max_model_len)
         if limit is not None and limit > config.max_model_len:
             message = f"max_tokens={limit} cannot be greater than max_model_len={config.max_model_len}. "
             raise invalid(message + "Please request fewer output tokens.", "max_tokens", limit)
@@ -179,6 +172,18 @@ class GenerationEndpoints:
             yield STREAM_END
         finally:
             self._abort([answer.flight for answer in answers])
+
+
+def check_length(prompt: Sequence[int], max_model_len: int) -> None:
+    """Refuse a prompt that the model has no room for, in the engine's words."""
+    if len(prompt) > max_model_len:
+        raise invalid(
+            f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains "
+            f"{len(prompt)} input tokens, which exceeds this limit even without any output tokens. "
+            "Please reduce the length of the input prompt.",
+            "input_tokens",
+            len(prompt),
+        )
 
 
 def prompts_of(given: str | list[str] | list[int] | list[list[int]]) -> list[str | list[int]]:

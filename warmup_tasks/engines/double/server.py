@@ -25,7 +25,7 @@ from warmup_tasks.engines.double.config import DoubleConfig
 from warmup_tasks.engines.double.controls import control_routes, developer_routes
 from warmup_tasks.engines.double.core import Core
 from warmup_tasks.engines.double.embeddings import Embedder
-from warmup_tasks.engines.double.generation import GenerationEndpoints, prompts_of, resolve_model
+from warmup_tasks.engines.double.generation import GenerationEndpoints, check_length, prompts_of, resolve_model
 from warmup_tasks.engines.double.protocol import (
     DetokenizeBody,
     EmbeddingBody,
@@ -124,6 +124,8 @@ class _Endpoints:
         resolve_model(self._core, body.model)
         encode = self._core.tokenizer.encode
         texts = [encode(item) if isinstance(item, str) else item for item in prompts_of(body.input)]
+        for text in texts:
+            check_length(text, self._core.config.max_model_len)
         count = sum(map(len, texts))
         await asyncio.sleep(self._core.scheduler.occupied_s(count))
         data = [
