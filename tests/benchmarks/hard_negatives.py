@@ -36,7 +36,7 @@ ENTITY = re.compile(
 )
 _THING = r"`[^`]+`|[\w.]+"
 DIRECTION = re.compile(  # two things, not a verb and a thing
-    rf"((?:the|a|an|your|its|each|this|their) )({_THING}) "
+    rf"(\b(?:the|a|an|your|its|each|this|their) )({_THING}) "
     r"(into|from|than|before|after|over|instead of|rather than|onto|to) "
     rf"((?:the |a |an |your |its |each )|(?=`))({_THING})"
     rf"|()(\w+s) (into|from|than|before|after|over|instead of|rather than|onto) ((?:the |a |an |your |its )?)({_THING})"
