@@ -1,6 +1,7 @@
 -- Which of several rows that are one request stays, and which staged rows are duplicates.
 --
 -- Inputs:  rows_staged, rows_stored  with the columns of REQUESTS (one day)
+--          former (file, name)  names that the rows of a renamed file have: a line that is read again is the same line
 -- Grain:   one row a staged or stored row whose id stands over several rows; all others stay as they are
 -- Output:  is_staged, source_file, source_line, old_id, new_id, is_kept, is_duplicate
 --
@@ -64,5 +65,9 @@ select
     is_staged, source_file, source_line, old_id,
     raw_id || case when mark <> first_mark then '~also:' || mark else '' end as new_id,
     position = 1 as is_kept,
-    is_staged and (source_file <> kept_file or source_line <> kept_line) as is_duplicate
+    is_staged and (source_file <> kept_file or source_line <> kept_line) and not exists (
+        from former
+        where former.file = ranked.source_file and former.name = ranked.kept_file
+            and ranked.source_line = ranked.kept_line
+    ) as is_duplicate
 from ranked

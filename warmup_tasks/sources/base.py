@@ -28,6 +28,9 @@ DEFAULT_MODEL = "default"
 """The model of a request whose log names none and for which extraction was given none either."""
 
 
+REQUEST_TYPES = ("chat", "completion", "embedding", "unknown")
+
+
 class Recognition(NamedTuple):
     """How sure a format is that a file is its own (0 to 1), and why, in words."""
 

@@ -88,11 +88,10 @@ class Rows:
             if (path if isinstance(path, str) else path[0]) not in self.names:
                 continue
             if found is None:
-                found = [_value(thing, path) for thing in self.objects] if not isinstance(path, str) else [
-                    thing.get(path) for thing in self.objects
-                ]  # fmt: skip
+                found = _values(self.objects, path)
             elif None in found:
-                found = [_value(o, path) if v is None else v for o, v in zip(self.objects, found, strict=True)]
+                others = _values(self.objects, path)
+                found = [other if value is None else value for value, other in zip(found, others, strict=True)]
         return [None] * len(self) if found is None else found
 
     def text(self, *paths: Path) -> list[str | None]:
@@ -174,13 +173,13 @@ class Rows:
             return default
 
 
-def _value(thing: Mapping[str, Any], path: Path) -> Any:
+def _values(objects: Sequence[Mapping[str, Any]], path: Path) -> list[Any]:
     if isinstance(path, str):
-        return thing.get(path)
-    value: Any = thing
+        return [thing.get(path) for thing in objects]
+    values: Sequence[Any] = objects
     for part in path:
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
+        values = [value.get(part) if isinstance(value, dict) else None for value in values]
+    return list(values)
 
 
 def _are(values: Sequence[Any], kinds: Iterable[type]) -> bool:

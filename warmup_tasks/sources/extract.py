@@ -82,6 +82,7 @@ def extract(
         extent = Extent(
             closed={task.file.name: task.lines for task in tasks if task.plan.how != "skip"},
             known=logbook.known_rows([(task.file.name, task.plan.entry) for task in tasks]),
+            former=[(task.file.name, name) for task in tasks for name in task.former_names],
             kept=[(t.file.name, t.plan.entry.file, t.plan.entry.lines) for t in tasks if t.plan.entry is not None],
         )
         merger = Merger(lake, extent, folder, _MERGE_MEMORY)
@@ -104,6 +105,7 @@ class _FileTask:
     content_bytes: int = 0
     lines: int = EVERY_LINE
     is_finished: bool = True
+    is_by_line: bool = False
     notes: list[str] = field(default_factory=list)
 
     def choose(self, log_format: str, options: ReadOptions) -> None:
@@ -118,18 +120,26 @@ class _FileTask:
             self.format = source.name if source is not None else None
         if self.plan.how != "skip":
             self.source = source.for_file(self.file, options) if source is not None else None
+            self.is_by_line = self.source is not None and self.source.is_by_line
             if entry is None and self.is_by_line:
                 self.lines = 0
 
     @property
-    def is_by_line(self) -> bool:
-        """Whether the file is read in blocks."""
-        return self.source is not None and self.source.is_by_line
+    def former_names(self) -> list[str]:
+        """Names that rows of the file have in the lake, but for the one that it has."""
+        entry = self.plan.entry
+        return sorted({*entry.former_names, entry.file} - {self.file.name}) if entry is not None else []
 
     def blocks(self, max_line_bytes: int, on_progress: Callable[[int], None]) -> Iterator[blocks.LineBlock]:
         """Yield what is to be read, and keep how far that is."""
         content = self.file.blocks(on_progress, start=self.content_bytes)
-        for block in blocks.line_blocks(content, max_line_bytes, first_line=self.lines + 1, offset=self.content_bytes):
+        for block in blocks.line_blocks(
+            content,
+            max_line_bytes,
+            first_line=self.lines + 1,
+            offset=self.content_bytes,
+            block_bytes=blocks.BLOCK_BYTES,
+        ):
             self.is_finished = not block.is_open
             if not block.is_open:
                 self.content_bytes = block.end
@@ -271,8 +281,10 @@ def _entry(task: _FileTask, counted: Account, read_as: str) -> Entry:
     if before is not None and task.plan.how == "skip":
         entry = before
     else:
-        head = Edge.of(task.head[: task.content_bytes])
+        head = Edge.of(task.head)
         seam = Edge.of(task.tail)
+        if before is not None and before.content_bytes == task.content_bytes:
+            seam = Edge(before.seam_sha256, before.seam_bytes)
         entry = Entry(
             file=task.file.name,
             format=task.format,
@@ -288,8 +300,7 @@ def _entry(task: _FileTask, counted: Account, read_as: str) -> Entry:
             seam_bytes=seam.size_bytes,
             notes=task.notes,
         )
-    former = {*before.former_names, before.file} - {task.file.name} if before is not None else set()
-    return entry.model_copy(update={"file": task.file.name, "former_names": sorted(former), "account": counted})
+    return entry.model_copy(update={"file": task.file.name, "former_names": task.former_names, "account": counted})
 
 
 def _read_as(log_format: str, default_model: str | None, options: ReadOptions, max_line_bytes: int) -> str:

@@ -119,7 +119,7 @@ class Entry(Record):
         content_bytes: how far it was read, decompressed; a line without end is read again.
         lines: how many lines that is.
         is_finished: nothing but what was read stood in it.
-        head_sha256: of its first ``head_bytes``.
+        head_sha256: of its first ``head_bytes``, a last line without end included.
         head_bytes: how many those are.
         seam_sha256: of the last ``seam_bytes`` before ``content_bytes``.
         seam_bytes: how many those are; 0: nothing is known of them.
@@ -241,7 +241,7 @@ def _how(file: LogFile, entry: Entry, head: bytes) -> Literal["skip", "continue"
         return None
     if entry.is_finished and file.size_bytes == entry.size_bytes and file.is_compressed:
         return "skip"
-    if not entry.seam_bytes:
+    if entry.content_bytes and not entry.seam_bytes:
         return None
     seam = content(file, entry.content_bytes - entry.seam_bytes, entry.seam_bytes + 1)
     if Edge.of(seam[: entry.seam_bytes]) != (entry.seam_sha256, entry.seam_bytes):

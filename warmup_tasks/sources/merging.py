@@ -24,6 +24,7 @@ _CLOSED = pa.schema([("file", pa.string()), ("lines", pa.int64())])
 _KNOWN = pa.schema(
     [("file", pa.string()), ("name", pa.string()), ("first_line", pa.int64()), ("last_line", pa.int64())]
 )
+_FORMER = pa.schema([("file", pa.string()), ("name", pa.string())])
 _KEPT = pa.schema([("file", pa.string()), ("name", pa.string()), ("lines", pa.int64())])
 
 
@@ -34,11 +35,13 @@ class Extent:
     Attributes:
         closed: file → lines with an end, of each file that was read now.
         known: file, the name that its rows have in the lake, first and last line, of what was counted before.
+        former: file and a name that it had before.
         kept: file, the name that its rows have in the quarantine, last line, of files not read from their beginning.
     """
 
     closed: Mapping[str, int]
     known: Sequence[tuple[str, str, int, int]]
+    former: Sequence[tuple[str, str]]
     kept: Sequence[tuple[str, str, int]]
 
 
@@ -74,7 +77,8 @@ class Merger:
                 _add_stored(connection, self.lake.files(parent, "requests") if parent else [])
                 queries.add_view(connection, "closed", _table(self.extent.closed.items(), _CLOSED))
                 queries.add_view(connection, "known", _table(self.extent.known, _KNOWN))
-                queries.add_view(connection, "ranking", queries.run(connection, sql("sources/rank_requests"), {}))
+                queries.add_view(connection, "former", _table(self.extent.former, _FORMER))
+                connection.sql(sql("sources/rank_requests")).create("ranking")
                 counts: list[dict[str, Any]] = queries.run(connection, sql("sources/count_requests"), {}).to_pylist()
                 order = connection.sql(sql("sources/order_requests")).to_arrow_reader(_rows_at_once(staged))
                 merged = pa.RecordBatchReader.from_batches(REQUESTS, _gathered(order, Gatherer(runs, REQUESTS)))

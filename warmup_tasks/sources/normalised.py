@@ -9,7 +9,7 @@ from typing import Any
 
 from warmup_tasks.items import Feedback
 from warmup_tasks.sources import fields, prompts
-from warmup_tasks.sources.base import Batch, BatchSource, Recognition, Sample
+from warmup_tasks.sources.base import REQUEST_TYPES, Batch, BatchSource, Recognition, Sample
 from warmup_tasks.sources.columns import Rows
 from warmup_tasks.sources.faults import BadRecordError, Fault
 
@@ -22,7 +22,6 @@ _REQUEST_FIELDS = _PROMPT_FIELDS | {
 _FEEDBACK_FIELDS = _PROMPT_FIELDS | {
     "record", "time", "tenant", "prompt_sha256", "intent_hash", "confidence", "correction", "adopted_count",
 }  # fmt: skip
-_TYPES = {"chat", "completion", "embedding", "unknown"}
 
 
 class NormalisedSource(BatchSource):
@@ -94,8 +93,8 @@ def _request_type(record: Mapping[str, Any], named: str | None, prompt: prompts.
     if prompt.body_json is None and "request_type" not in record:
         return "unknown"
     request_type = named or ("chat" if record.get("messages") else "completion")
-    if request_type not in _TYPES:
-        raise BadRecordError(Fault.BAD_VALUE, f"request_type must be one of {', '.join(sorted(_TYPES))}")
+    if request_type not in REQUEST_TYPES:
+        raise BadRecordError(Fault.BAD_VALUE, f"request_type must be one of {', '.join(REQUEST_TYPES)}")
     return request_type
 
 

@@ -97,7 +97,7 @@ def _read_requests(batch: Batch, rows: Rows, bodies: Rows, endpoints: list[str])
         ttft_ms=rows.fill(rows.number(*_TTFT_MS), lambda these: these.number(*_TTFT_S, scale=1000.0)),
         latency_ms=rows.fill(rows.number(*_LATENCY_MS), lambda these: these.number(*_LATENCY_S, scale=1000.0)),
         status=_statuses(rows, responses),
-        answer_text=responses.map(_answer),
+        answer_text=_answers(responses),
     )
 
 
@@ -145,6 +145,9 @@ def _is_object(value: Any) -> bool:
 
 
 def _usages(rows: Rows, responses: Rows) -> list[dict[str, Any]]:
+    found = responses.values("usage")
+    if all(type(usage) is dict and usage for usage in found):
+        return found
     return responses.map(
         lambda response, record: fields.mapping(response, "usage") or fields.mapping(record, "usage"),
         rows.objects,
@@ -220,6 +223,14 @@ def _status(record: Mapping[str, Any], response: Mapping[str, Any]) -> int | Non
         _, code = fields.find(response, (("error", "code"),))
         return code if isinstance(code, int) and 400 <= code < 600 else 500
     return None
+
+
+def _answers(responses: Rows) -> list[str | None]:
+    try:
+        found = [choices[0]["message"]["content"] for choices in responses.values("choices")]
+    except (LookupError, TypeError):
+        return responses.map(_answer)
+    return found if set(map(type, found)) <= {str} else responses.map(_answer)
 
 
 def _answer(response: Mapping[str, Any]) -> str | None:

@@ -17,6 +17,7 @@ from warmup_tasks.sources.coding_sessions import CodingSessionsSource
 from warmup_tasks.sources.envoy import EnvoySource
 from warmup_tasks.sources.helicone import HeliconeSource
 from warmup_tasks.sources.kong import KongSource
+from warmup_tasks.sources.lake_table import LakeTableSource
 from warmup_tasks.sources.langfuse import LangfuseSource
 from warmup_tasks.sources.litellm import LiteLLMSource
 from warmup_tasks.sources.mooncake import MooncakeSource
@@ -27,6 +28,7 @@ from warmup_tasks.sources.vllm_log import VLLMLogSource
 
 SOURCES: tuple[Source, ...] = (
     NormalisedSource(),
+    LakeTableSource(),
     AgentTextSource(),
     OTelSource(),
     LangfuseSource(),

@@ -39,6 +39,14 @@ class StructuredSource(Source):
         fresh.file = file
         return fresh
 
+    @property
+    def is_by_line(self) -> bool:
+        """Whether the file consists of lines, and none of them can hold several records."""
+        has_own_records = type(self).records is not StructuredSource.records
+        if self.file is None or self.nests or self.max_batch_bytes is not None or has_own_records:
+            return False
+        return containers.kind_of(containers.head(self.file)) is Container.LINES
+
     def records(self, lines: Iterator[reading.Line]) -> Iterator[reading.Raw]:
         """Yield a file's records; ``lines`` are its lines, for the case that it consists of such."""
         file = self.file

@@ -1,7 +1,7 @@
 """Blocks say of each line what reading line by line says, wherever the content is cut."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from warmup_tasks.sources import blocks, reading
@@ -19,6 +19,7 @@ def cut(data: bytes, size: int, is_damaged: bool) -> "reading.Iterator[bytes]":
 
 
 @settings(max_examples=400, deadline=None)
+@example(b"{}" + b"x" * 20 + b"\xef\xbb\xbf", 3, 1, False)
 @given(CONTENT, st.integers(3, 40), st.integers(1, 60), st.booleans())
 def test_blocks_and_lines_say_the_same(data: bytes, size: int, block_bytes: int, is_damaged: bool) -> None:
     raws = list(reading.json_records(reading.lines(cut(data, size, is_damaged), LIMIT)))

@@ -109,6 +109,15 @@ SAMPLES: dict[str, LogSample] = {
             "request_id": f"r{n}",
         }
     ),
+    "lake-table": json_sample(
+        lambda n: {
+            "time": time(n),
+            "body_json": orjson.dumps({"prompt": text(n)}).decode(),
+            "request_type": "completion",
+            "request_id": f"r{n}",
+            "answer_text": SECRET,
+        }
+    ),
     "agent-text": json_sample(
         lambda n: {"timestamp": 1_795_658_400_000_000 + n, "input": text(n), "output": SECRET, "session_id": "s"}
     ),

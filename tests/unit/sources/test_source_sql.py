@@ -9,11 +9,13 @@ import pytest
 from warmup_tasks.lake import queries
 from warmup_tasks.lake.schemas import FEEDBACK, QUARANTINE, REQUESTS
 from warmup_tasks.resources import sql
+from warmup_tasks.sources.runs import with_address
 from warmup_tasks.sources.tabling import STAGED_FEEDBACK
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
 CLOSED = pa.schema([("file", pa.string()), ("lines", pa.int64())])
 KNOWN = pa.schema([("file", pa.string()), ("name", pa.string()), ("first_line", pa.int64()), ("last_line", pa.int64())])
+FORMER = pa.schema([("file", pa.string()), ("name", pa.string())])
 KEPT = pa.schema([("file", pa.string()), ("name", pa.string()), ("lines", pa.int64())])
 
 
@@ -31,7 +33,8 @@ def run(name: str, **inputs: pa.Table) -> list[dict[str, Any]]:
 
 
 def rank(staged: list[dict[str, Any]], stored: list[dict[str, Any]]) -> pa.Table:
-    inputs = {"rows_staged": table(REQUESTS, *staged), "rows_stored": table(REQUESTS, *stored)}
+    former = table(FORMER, {"file": "f", "name": "before"})
+    inputs = {"rows_staged": table(REQUESTS, *staged), "rows_stored": table(REQUESTS, *stored), "former": former}
     with queries.connect() as connection:
         return queries.run(connection, sql("sources/rank_requests"), inputs)
 
@@ -43,6 +46,8 @@ def rank(staged: list[dict[str, Any]], stored: list[dict[str, Any]]) -> pa.Table
         ([request(2)], [request(1)], [1], [2]),
         ([request(1)], [request(2)], [1], []),
         ([request(1)], [request(1)], [1], []),
+        ([request(1)], [{**request(1), "source_file": "before"}], [1], []),
+        ([request(1)], [{**request(1), "source_file": "another"}], [1], [1]),
         ([request(1), request(2, prompt_sha256="a")], [], [2], [1]),
         ([request(1, prompt_sha256="a"), request(2, prompt_sha256="b")], [], [1, 2], []),
         ([request(1, tenant="a"), request(2, tenant="b")], [], [1, 2], []),
@@ -64,19 +69,28 @@ def test_rank_requests(staged: list[Any], stored: list[Any], kept: list[int], du
     assert len(set(ids)) == len(ids)
 
 
-def test_merge_requests_gives_every_request_once_in_time_order_and_itself_again() -> None:
+def test_order_requests_gives_every_request_once_in_time_order_and_itself_again() -> None:
     staged = [request(1, "b", prompt_sha256="x"), request(2, "a"), request(3, "b", prompt_sha256="y"), request(4, "a")]
     stored: list[dict[str, Any]] = []
     for _ in range(2):
-        merged = run(
-            "merge_requests",
-            rows_staged=table(REQUESTS, *staged),
-            rows_stored=table(REQUESTS, *stored),
+        ordered = run(
+            "order_requests",
+            rows_staged=addressed(5, staged),
+            rows_stored=addressed(-1, stored),
             ranking=rank(staged, stored),
         )
+        merged = [
+            {**rows[row["row"]], **({"request_id": row["new_id"]} if row["new_id"] else {})}
+            for row in ordered
+            for rows in [staged if row["run"] == 5 else stored]
+        ]
         assert [row["source_line"] for row in merged] in ([2, 1, 3], [2, 3, 1])
         assert stored in ([], merged)
         stored = merged
+
+
+def addressed(run_number: int, rows: list[dict[str, Any]]) -> pa.Table:
+    return table(with_address(REQUESTS), *({**row, "run": run_number, "row": n} for n, row in enumerate(rows)))
 
 
 def test_count_requests() -> None:
