@@ -95,7 +95,8 @@ def _kong(call: Call) -> dict[str, Any]:
         name: orjson.dumps(value).decode() for name, value in (("request", call.body), ("response", call.response))
     }
     return {
-        "started_at": int(call.time.timestamp() * 1000), "request": {"id": f"r{call.number}", "uri": "/v1/chat/completions"},
+        "started_at": int(call.time.timestamp() * 1000),
+        "request": {"id": f"r{call.number}", "uri": "/v1/chat/completions"},
         "response": {"status": 200}, "latencies": {"request": call.latency_ms},
         "consumer": {"username": f"team-{call.tenant}"},
         "ai": {"proxy": {"meta": {"request_model": "demo-chat"}, "usage": call.usage, "payload": payload}},
