@@ -26,7 +26,7 @@ from warmup_tasks.serving.wire import scalar, total_length
 
 BLOCK_BYTES = 8 << 20  # and at most CHUNK values
 _KEY_OVERHEAD_BYTES = 250  # entry in the key space and its expiry, index entry, allocator: measured, rounded up
-_BATCH_ROWS = 16 * CHUNK
+_BATCH_ROWS = 4 * CHUNK
 _HEX = "^[0-9a-f]+$"
 _FLOAT32 = np.dtype("<f4")
 
@@ -155,8 +155,9 @@ class EmbeddingFile:
 
     def __iter__(self) -> Iterator[Block]:
         columns = ["item_id", "prompt_sha256", "vector"]
-        with pq.ParquetFile(self._path) as file:
-            for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
+        # Mapped and in small batches, memory is used again and again: fresh pages would cost more than decoding.
+        with pq.ParquetFile(self._path, memory_map=True, pre_buffer=False) as file:
+            for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns, use_threads=False):
                 yield from self._blocks(batch)
 
     def _blocks(self, batch: pa.RecordBatch) -> Iterator[Block]:
