@@ -5,6 +5,8 @@ import pytest
 from warmup_tasks.demand.embedder import HashingEmbedder, Lexicon
 from warmup_tasks.demand.intents import Intent, QuestionUse, intents
 from warmup_tasks.demand.near_miss import near_miss
+from warmup_tasks.demand.prompts import question
+from warmup_tasks.items import PromptBody
 
 
 def _group(*texts: str, scope: str = "s", threshold: float = 0.7, min_uses: int = 1) -> list[list[int]]:
@@ -53,6 +55,29 @@ def test_scopes_never_mix() -> None:
     found = intents(asked, HashingEmbedder(), 0.9, 1)
     assert [intent.members for intent in found] == [[0], [1]]
     assert found[0].intent_hash != found[1].intent_hash
+
+
+def test_the_scope_of_a_question_is_its_system_prompt_its_tools_and_its_template_arguments() -> None:
+    asked = {"role": "user", "content": "Where is the office?"}
+    tool = {"type": "function", "function": {"name": "find"}}
+    bodies = [
+        PromptBody(messages=[asked]),
+        PromptBody(messages=[{"role": "system", "content": "Be brief."}, asked]),
+        PromptBody(messages=[{"role": "system", "content": "Be kind."}, asked]),
+        PromptBody(messages=[asked], tools=[tool]),
+        PromptBody(messages=[asked], template_args={"enable_thinking": False}),
+    ]
+    scopes = {found.scope_sha256 for body in bodies if (found := question(body)) is not None}
+    assert len(scopes) == len(bodies)
+
+
+def test_a_wording_joins_the_closest_of_those_that_it_may_join() -> None:
+    texts = (
+        "How do I enable the export?",
+        "How do I disable the export?",
+        "Could you tell me how to enable the export?",
+    )
+    assert _group(*texts) == [[0, 2], [1]]
 
 
 def test_a_high_threshold_keeps_looser_wordings_apart() -> None:
