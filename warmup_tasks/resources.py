@@ -1,4 +1,4 @@
-"""Where the package's data files lie: ``sql/``, ``include/`` and ``dags/``, in a checkout or inside the installed wheel."""
+"""Where the package's data files lie: ``sql/``, ``include/`` and ``dags/``, in a checkout or in the wheel."""
 
 from functools import cache
 from pathlib import Path

@@ -38,7 +38,7 @@ ADVICE: dict[str, str] = {
     "required_evidence.",
     Reason.RESIDENCY_MISS: "Evicted before the probe: lower budget_share, or keep live traffic off while warming.",
     Reason.RESIDENCY_UNVERIFIED: "Start vLLM with --enable-prompt-tokens-details, or enable KV events.",
-    Reason.MAYBE_EVICTED: "Lower budget_share, or keep live traffic off while warming: the cache is too full to prove it.",
+    Reason.MAYBE_EVICTED: "Lower budget_share, or keep live traffic off while warming: too full to prove it.",
     Reason.ANSWER_DIFFERS: "Stop and look: cached state answers otherwise than a cold run. Reset the replica's cache.",
     Reason.CONTROL_HIT: "The path to the engine drops cache_salt: update the gateway; tenants share blocks meanwhile.",
     Reason.SLOWER_THAN_COLD: "Warming gains nothing here: check the load on the replica, or leave the stratum out.",
