@@ -29,7 +29,7 @@ from warmup_tasks.tuning.scenario import LEAST_REQUESTS, Disturbances, Scenario
 from warmup_tasks.tuning.sensitivity import sensitivity
 from warmup_tasks.tuning.space import JUDGED_BY_REPLAY, search_space
 from warmup_tasks.tuning.stopping import Plateau
-from warmup_tasks.tuning.study import Judge, StudyResult, close_family, open_study, run_study
+from warmup_tasks.tuning.study import Judge, Judgement, StudyResult, close_family, open_study, run_study
 from warmup_tasks.tuning.traffic import TrafficClass, busiest, class_accesses, every_nth, traffic_classes
 
 logger = logging.getLogger(__name__)
@@ -135,7 +135,8 @@ class _ClassNight:
         requests_of_model: int,
     ) -> None:
         self._lake, self._run, self._traffic, self._states = lake, run, traffic, states
-        self._last = published.tuned_values(lake, traffic.model, traffic.adapter, traffic.request_type, run.as_of)
+        before = run.as_of - timedelta(microseconds=1)
+        self._last = published.tuned_values(lake, traffic.model, traffic.adapter, traffic.request_type, before)
         self._base = GoldenParameters()
         self._slo_ms, self._share = slo_ms, traffic.requests / max(1, requests_of_model)
 
@@ -166,8 +167,7 @@ class _ClassNight:
             return self._kept(_why_none(found), found)
         values = {**held, **found.best.params}
         tuned, last = later(values), later(held)
-        keeps_all = all(value <= 0 for value in tuned.constraints.values())
-        if not keeps_all or (self._last is not None and tuned.value >= last.value) or tuned.value >= later.base_value:
+        if not _is_accepted(tuned, last if self._last is not None else None, later.base_value):
             return self._kept(Verdict.KEPT, found, later=dict(tuned.facts))
         suits = suits_plan(later.evaluator, later.parameters(values), self._base)
         meta = {
@@ -264,6 +264,17 @@ class _ClassNight:
         if found is not None:
             figures |= {"trials": found.states, "stale_closed": found.stale_closed, "stop": str(found.stop)}
         return figures
+
+
+def _is_accepted(tuned: Judgement, last: Judgement | None, default_value: float) -> bool:
+    """Say whether values that kept the constraints on newer traffic, too, beat the defaults and last night's there."""
+    if not _keeps_all(tuned) or tuned.value >= default_value:
+        return False
+    return last is None or not _keeps_all(last) or tuned.value < last.value
+
+
+def _keeps_all(judgement: Judgement) -> bool:
+    return all(value <= 0 for value in judgement.constraints.values())
 
 
 def _why_none(found: StudyResult) -> Verdict:

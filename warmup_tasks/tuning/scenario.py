@@ -89,7 +89,7 @@ class _Clock:
     speed: float
 
     def played(self, times_s: Floats) -> Floats:
-        gained = np.zeros_like(times_s)
+        gained = np.zeros(len(times_s))
         for start in self.starts:
             gained += np.clip(times_s - start, 0.0, self.length) * (1 - 1 / self.speed)
         return times_s - gained

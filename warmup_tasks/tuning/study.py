@@ -141,8 +141,9 @@ def run_study(
     """
     begun = clock()
     stale = close_stale(study)
-    for params in first:
-        study.enqueue_trial(params, skip_if_exists=True)
+    if len(finished_trials(study)) < trials:
+        for params in first:
+            study.enqueue_trial(params, skip_if_exists=True)
     while True:
         finished = finished_trials(study)
         stop = _stop(finished, trials, plateau, clock() - begun >= time_budget_s)
