@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 STARTUP_TRIALS = 12
-_REFIT_GROWTH = 1.25
+_REFIT_GROWTH = 1.125
 """Kernels are fitted anew each time there are so many times as many observations; between, they are only updated."""
 
 

@@ -20,6 +20,7 @@ from warmup_tasks.lake import schemas
 from warmup_tasks.parameters import GoldenParameters
 from warmup_tasks.reporting import model
 from warmup_tasks.reporting.report import parameter_rows
+from warmup_tasks.tuning import published as tuning_tables
 from warmup_tasks.validation.publish import STRATA
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -45,6 +46,9 @@ TABLES: dict[str, pa.Schema] = {
     "marks/<run>: marks": schemas.MARKS,
     "marks/<run>: strata": STRATA,
     "replay/<run>.<profile>.<arm>: replay": schemas.REPLAY,
+    "tuning/<class>: parameters": tuning_tables.PARAMETERS,
+    "tuning/<class>: trials": tuning_tables.TRIALS,
+    "tuning/<class>: curves": tuning_tables.CURVES,
     "fingerprints/<replica>: fingerprints": schemas.FINGERPRINTS,
 }
 FILES: dict[str, type[BaseModel]] = {
