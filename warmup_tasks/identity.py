@@ -7,7 +7,6 @@ Nothing here does I/O. Keys are built from percent-encoded components and digest
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Self
 from urllib.parse import quote
@@ -38,8 +37,10 @@ def canonical_json(value: Any) -> bytes:
     """
     try:
         if _is_plain(value):
-            with suppress(orjson.JSONEncodeError):  # a wide integer, half a surrogate pair, depth
+            try:
                 return orjson.dumps(value, option=_PLAIN_OPTIONS)
+            except orjson.JSONEncodeError:
+                pass  # a wide integer, half a surrogate pair, depth
         try:
             return bytes(rfc8785.dumps(value))
         except rfc8785.IntegerDomainError:

@@ -2,6 +2,7 @@
 --
 -- Inputs:  rows_staged, rows_stored  with the columns of REQUESTS (one day)
 --          former (file, name)  names that the rows of a renamed file have: a line that is read again is the same line
+--          repeated from repeated_ids.sql
 -- Grain:   one row a staged or stored row whose id stands over several rows; all others stay as they are
 -- Output:  is_staged, source_file, source_line, old_id, new_id, is_kept, is_duplicate
 --
@@ -26,11 +27,8 @@ with_raw_id as (
         + (ttft_ms is not null)::int + (status is not null)::int + (answer_text is not null)::int as told
     from every_row
 ),
-repeated as (
-    select raw_id from with_raw_id group by raw_id having count(*) > 1
-),
 contested as (
-    select * from with_raw_id semi join repeated using (raw_id)
+    select * from with_raw_id semi join repeated on repeated.id_hash = hash(with_raw_id.raw_id)
 ),
 with_mark as (
     select

@@ -8,10 +8,14 @@ an interrupted publisher leaves behind is named by no manifest; :meth:`Lake.coll
 import hashlib
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from itertools import chain
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from warmup_tasks.errors import ContractError
@@ -19,8 +23,11 @@ from warmup_tasks.lake import queries
 from warmup_tasks.lake.filesystem import Files
 from warmup_tasks.lake.manifest import DataFile, Manifest, Ref, TableEntry, check_name, content_digest
 
-TableSource: TypeAlias = "pa.Table | pa.RecordBatchReader"
+TableSource: TypeAlias = "pa.Table | pa.RecordBatchReader | Sequence[pa.RecordBatchReader]"
 _ROW_GROUP_ROWS = 4_096
+_ROW_GROUP_BYTES = 2**26
+_FILES_AT_ONCE = 2
+_REPEATED_SHARE = 0.5  # of the values in a column; where fewer are repeats, a dictionary costs more than it saves
 
 
 class _HashingFile:
@@ -58,7 +65,8 @@ class Lake:
         Args:
             dataset: what the rows are.
             partition: which of them.
-            tables: name → Arrow table, or a reader of batches for what does not fit into memory.
+            tables: name → Arrow table, or a reader of batches for what does not fit into memory, or several readers,
+                whose files are written at the same time; in which file a row stands is part of the content.
             meta: small facts that readers need beside the tables; JSON, no clock times, no prompts.
         """
         draft = self._draft(dataset, partition, tables, meta)
@@ -84,7 +92,7 @@ class Lake:
             parent: what :meth:`latest` said before reading; None: nothing was there.
             dataset: what the rows are.
             partition: which of them.
-            tables: name → Arrow table or reader of batches.
+            tables: name → Arrow table, reader of batches, or several readers.
             meta: small facts beside the tables.
         """
         draft = self._draft(dataset, partition, tables, meta)
@@ -226,17 +234,29 @@ class Lake:
             self._files.remove(file.path)
 
     def _write(self, dataset: str, partition: str, table: str, source: TableSource) -> TableEntry:
-        path = f"{dataset}/{partition}/data/{check_name('table', table)}-{uuid.uuid4().hex}.parquet"
+        folder = f"{dataset}/{partition}/data/{check_name('table', table)}"
+        sources = [source] if isinstance(source, pa.Table | pa.RecordBatchReader) else source
+        with ThreadPoolExecutor(_FILES_AT_ONCE) as threads:
+            stored = list(threads.map(lambda part: self._write_file(folder, part), sources))
+        return TableEntry(
+            files=stored, rows=sum(file.rows for file in stored), bytes=sum(file.bytes for file in stored)
+        )
+
+    def _write_file(self, folder: str, source: pa.Table | pa.RecordBatchReader) -> DataFile:
+        path = f"{folder}-{uuid.uuid4().hex}.parquet"
         rows = 0
+        schema = source.schema.remove_metadata()
+        groups = _row_groups(source)
+        first = next(groups, schema.empty_table())
         with self._files.open(path, "wb") as inner:
             file = _HashingFile(inner)
-            schema = source.schema.remove_metadata()
-            with pq.ParquetWriter(pa.PythonFile(file, mode="w"), schema, compression="zstd") as writer:
-                for group in _row_groups(source):
+            with pq.ParquetWriter(
+                pa.PythonFile(file, mode="w"), schema, compression="zstd", use_dictionary=_repeated(first)
+            ) as writer:
+                for group in chain([first] if first.num_rows else [], groups):
                     writer.write_table(group.replace_schema_metadata(None))
                     rows += group.num_rows
-        stored = DataFile(path=path, rows=rows, bytes=file.bytes, sha256=file.sha256.hexdigest())
-        return TableEntry(files=[stored], rows=rows, bytes=file.bytes)
+        return DataFile(path=path, rows=rows, bytes=file.bytes, sha256=file.sha256.hexdigest())
 
     def _newest(self, dataset: str, partition: str) -> int:
         names = self._files.names(f"{dataset}/{partition}/manifests")
@@ -272,16 +292,40 @@ def _is_manifest(path: str) -> bool:
     return folder.endswith("/manifests") and _is_manifest_name(name)
 
 
-def _row_groups(source: TableSource) -> Iterator[pa.Table]:
-    """Yield groups of equal size, however the rows come in, so that equal rows give equal bytes."""
+def _repeated(group: pa.Table) -> list[str]:
+    """Return the columns whose values repeat themselves, by those of the first row group."""
+    flat = [name for name in group.column_names if not pa.types.is_nested(group.schema.field(name).type)]
+    return [name for name in flat if pc.count_distinct(group[name]).as_py() <= _REPEATED_SHARE * group.num_rows]
+
+
+def _row_groups(source: pa.Table | pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """Yield groups of a size that depends on the rows alone, not on how they come in: equal rows give equal bytes."""
     batches = source.to_batches() if isinstance(source, pa.Table) else source
     waiting: list[pa.RecordBatch] = []
+    rows = size = 0
     for batch in batches:
         waiting.append(batch)
-        while sum(held.num_rows for held in waiting) >= _ROW_GROUP_ROWS:
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        while rows >= _ROW_GROUP_ROWS or size > _ROW_GROUP_BYTES:
             held = pa.Table.from_batches(waiting, schema=source.schema)
-            yield held.slice(0, _ROW_GROUP_ROWS).combine_chunks()
-            waiting = held.slice(_ROW_GROUP_ROWS).to_batches()
-    rest = pa.Table.from_batches(waiting, schema=source.schema)
-    if rest.num_rows:
-        yield rest.combine_chunks()
+            cut = _rows_of_group(held)
+            if cut is None:
+                break
+            yield held.slice(0, cut).combine_chunks()
+            waiting = held.slice(cut).to_batches()
+            rows, size = rows - cut, sum(left.nbytes for left in waiting)
+    if rows:
+        yield pa.Table.from_batches(waiting, schema=source.schema).combine_chunks()
+
+
+def _rows_of_group(held: pa.Table) -> int | None:
+    """Return how many of the rows make a group, by number or by length; None when it takes more of them."""
+    if held.num_rows > 1 and held.nbytes > _ROW_GROUP_BYTES:
+        sizes = np.zeros(held.num_rows, dtype=np.int64)
+        for column in held.columns:
+            if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+                sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy()
+        before = int(np.searchsorted(np.cumsum(sizes), _ROW_GROUP_BYTES, side="right"))
+        if before < min(held.num_rows, _ROW_GROUP_ROWS):
+            return max(1, before)
+    return _ROW_GROUP_ROWS if held.num_rows >= _ROW_GROUP_ROWS else None

@@ -9,7 +9,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 from warmup_tasks import __version__
 from warmup_tasks.errors import ConfigurationError
@@ -30,7 +32,7 @@ _DATA_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _NO_OPTIONS = ReadOptions()
 _BYTES_FOR_PROCESSES = 2**26  # below, starting them takes longer than they save
 _COMPRESSION = 6  # a guess at how much more a compressed file holds
-_MERGES_AT_ONCE = 2
+_MERGES_AT_ONCE, _LARGE_DAY_ROWS = 2, 2**17
 _MERGE_MEMORY = "256MB"
 
 
@@ -226,7 +228,7 @@ def _merge(merger: Merger, staged: Staged) -> dict[str, _Parts]:
     """Bring what was staged into the lake, and return what it is, file by file."""
     parts: dict[str, _Parts] = {}
 
-    def part(counts: dict[str, object]) -> list[Account]:
+    def part(counts: dict[str, Any]) -> list[Account]:
         of_file = parts.setdefault(str(counts["file"]), _Parts())
         return (
             of_file.displaced if counts.get("is_displaced") else of_file.open if counts["is_open"] else of_file.closed
@@ -234,15 +236,24 @@ def _merge(merger: Merger, staged: Staged) -> dict[str, _Parts]:
 
     for (file, is_open), tally in staged.tallies.items():
         part({"file": file, "is_open": is_open}).append(Account.of_tally(tally))
-    with ThreadPoolExecutor(_MERGES_AT_ONCE) as pool:
-        requests = pool.map(merger.requests, staged.requests, staged.requests.values())
-        for day, rows in zip(staged.requests, requests, strict=True):
-            for counts in rows:
-                part(counts).append(Account.of_requests(day, counts))
+    for day, counts in _merge_requests(merger, staged):
+        part(counts).append(Account.of_requests(day, counts))
     for day, files in staged.feedback.items():
         for counts in merger.feedback(day, files):
             part(counts).append(Account.of_feedback(day, counts))
     return parts
+
+
+def _merge_requests(merger: Merger, staged: Staged) -> Iterator[tuple[date, dict[str, Any]]]:
+    """Merge large days one after the other, each by all cores, small ones side by side: memory stays the same."""
+    is_large = {day: sum(run.starts[-1] for run in runs) > _LARGE_DAY_ROWS for day, runs in staged.requests.items()}
+    small = [day for day, large in is_large.items() if not large]
+    with ThreadPoolExecutor(_MERGES_AT_ONCE) as pool:
+        found = pool.map(lambda day: (day, merger.requests(day, staged.requests[day])), small)
+        for day, rows in found:
+            yield from ((day, counts) for counts in rows)
+    for day in (day for day, large in is_large.items() if large):
+        yield from ((day, counts) for counts in merger.requests(day, staged.requests[day]))
 
 
 def _close(

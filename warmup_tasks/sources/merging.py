@@ -17,8 +17,9 @@ import pyarrow.dataset as ds
 from warmup_tasks.lake import Lake, queries
 from warmup_tasks.lake.schemas import FEEDBACK, QUARANTINE, REQUESTS
 from warmup_tasks.resources import sql
-from warmup_tasks.sources.runs import ArrowRun, Gatherer, ParquetRun, Run, StagedRun, with_address
+from warmup_tasks.sources.runs import ArrowRun, Gatherer, Order, ParquetRun, Run, StagedRun, with_address
 
+_FILE_ROWS, _ORDER_ROWS = 2**18, 2**15
 _GATHERED_BYTES, _FEWEST_ROWS, _MOST_ROWS = 16 * 2**20, 32, 2**14
 _CLOSED = pa.schema([("file", pa.string()), ("lines", pa.int64())])
 _KNOWN = pa.schema(
@@ -67,23 +68,21 @@ class Merger:
         DuckDB sees everything but the prompts and answers, which may be larger than memory; it says which rows stay and
         in which order, and they are gathered by where they stand.
         """
-        runs: dict[int, Run] = {run.number: ArrowRun(run, REQUESTS) for run in staged}
         while True:
             parent = self.lake.latest("requests", f"{day}")
-            stored = self.lake.open_files(parent, "requests") if parent else []
-            runs |= {-number: ParquetRun(file, REQUESTS) for number, file in enumerate(stored, start=1)}
             with self._connect() as connection:
                 connection.register("rows_staged", ds.dataset([run.path for run in staged], format="ipc"))
                 _add_stored(connection, self.lake.files(parent, "requests") if parent else [])
                 queries.add_view(connection, "closed", _table(self.extent.closed.items(), _CLOSED))
                 queries.add_view(connection, "known", _table(self.extent.known, _KNOWN))
                 queries.add_view(connection, "former", _table(self.extent.former, _FORMER))
+                connection.sql(sql("sources/repeated_ids")).create("repeated")
                 connection.sql(sql("sources/rank_requests")).create("ranking")
                 counts: list[dict[str, Any]] = queries.run(connection, sql("sources/count_requests"), {}).to_pylist()
-                order = connection.sql(sql("sources/order_requests")).to_arrow_reader(_rows_at_once(staged))
-                merged = pa.RecordBatchReader.from_batches(REQUESTS, _gathered(order, Gatherer(runs, REQUESTS)))
-                if self.lake.publish_onto(parent, "requests", f"{day}", {"requests": merged}):
-                    return counts
+                found = connection.sql(sql("sources/order_requests")).to_arrow_reader(_ORDER_ROWS)
+                order = Order(Path(self.spill_folder) / f"order-{day}.arrow", found, found.schema)
+            if self.lake.publish_onto(parent, "requests", f"{day}", {"requests": self._readers(order, staged, parent)}):
+                return counts
 
     def feedback(self, day: date, staged: Sequence[str]) -> list[dict[str, Any]]:
         """Merge one day's staged feedback; return ``count_feedback``'s rows."""
@@ -116,6 +115,25 @@ class Merger:
     def _connect(self) -> Any:
         return self.lake.connect(memory_limit=self.memory_limit, spill_folder=self.spill_folder)
 
+    def _readers(self, order: Order, staged: Sequence[StagedRun], parent: str | None) -> list[pa.RecordBatchReader]:
+        """Return the rows in their order, in readers that stand for a file each."""
+        parts = range(0, max(1, order.rows), _FILE_ROWS)
+        return [pa.RecordBatchReader.from_batches(REQUESTS, self._rows(order, at, staged, parent)) for at in parts]
+
+    def _rows(
+        self, order: Order, first: int, staged: Sequence[StagedRun], parent: str | None
+    ) -> Iterator[pa.RecordBatch]:
+        stored = self.lake.open_files(parent, "requests") if parent else []
+        runs: dict[int, Run] = {run.number: ArrowRun(run, REQUESTS) for run in staged}
+        runs |= {-number: ParquetRun(file, REQUESTS) for number, file in enumerate(stored, start=1)}
+        gatherer = Gatherer(runs, REQUESTS)
+        for addresses in order.part(first, _FILE_ROWS, _rows_at_once(staged)):
+            table = gatherer.gather(addresses["run"].to_numpy(), addresses["row"].to_numpy())
+            if addresses["new_id"].null_count < len(addresses):
+                ids = pc.coalesce(addresses["new_id"], table["request_id"].combine_chunks())
+                table = table.set_column(table.schema.get_field_index("request_id"), REQUESTS.field("request_id"), ids)
+            yield from table.to_batches()
+
     def _stored(self, ref: str | None, table: str, schema: pa.Schema) -> pa.Table | Sequence[str]:
         return self.lake.files(ref, table) if ref else schema.empty_table()
 
@@ -132,15 +150,6 @@ def _add_stored(connection: Any, files: Sequence[str]) -> None:
         for number, file in enumerate(files, start=1)
     ]
     reduce(lambda one, other: one.union(other), parts).create_view("rows_stored")
-
-
-def _gathered(order: pa.RecordBatchReader, gatherer: Gatherer) -> Iterator[pa.RecordBatch]:
-    for addresses in order:
-        table = gatherer.gather(addresses["run"].to_numpy(), addresses["row"].to_numpy())
-        if addresses["new_id"].null_count < len(addresses):
-            ids = pc.coalesce(addresses["new_id"], table["request_id"].combine_chunks())
-            table = table.set_column(table.schema.get_field_index("request_id"), REQUESTS.field("request_id"), ids)
-        yield from table.to_batches()
 
 
 def _rows_at_once(staged: Sequence[StagedRun]) -> int:

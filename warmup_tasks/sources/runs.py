@@ -5,7 +5,7 @@ they are asked for, so each part of a file is read about once, and little is hel
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -93,6 +93,33 @@ class RunWriter:
 def with_address(schema: pa.Schema) -> pa.Schema:
     """Return the columns of a staged file."""
     return schema.append(pa.field("run", pa.int64())).append(pa.field("row", pa.int64()))
+
+
+class Order:
+    """Where the rows of a day stand, in their new order: ``run``, ``row`` and ``new_id``, kept in a file."""
+
+    def __init__(self, path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+        """Keep the batches in a new file."""
+        self._path, self._starts = path, [0]
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                self._starts.append(self._starts[-1] + batch.num_rows)
+
+    @property
+    def rows(self) -> int:
+        """How many they are."""
+        return self._starts[-1]
+
+    def part(self, first: int, count: int, at_once: int) -> Iterator[pa.RecordBatch]:
+        """Yield ``count`` of them from ``first`` on, at most ``at_once`` together."""
+        with pa.OSFile(str(self._path), "rb") as source:
+            reader = pa.ipc.open_file(source)
+            for number, start in enumerate(self._starts[:-1]):
+                begin, end = max(first - start, 0), min(first + count, self._starts[number + 1]) - start
+                if begin < end:
+                    batch = reader.get_batch(number)
+                    yield from (batch.slice(at, min(at_once, end - at)) for at in range(begin, end, at_once))
 
 
 class Gatherer:

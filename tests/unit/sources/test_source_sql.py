@@ -36,7 +36,8 @@ def rank(staged: list[dict[str, Any]], stored: list[dict[str, Any]]) -> pa.Table
     former = table(FORMER, {"file": "f", "name": "before"})
     inputs = {"rows_staged": table(REQUESTS, *staged), "rows_stored": table(REQUESTS, *stored), "former": former}
     with queries.connect() as connection:
-        return queries.run(connection, sql("sources/rank_requests"), inputs)
+        repeated = queries.run(connection, sql("sources/repeated_ids"), inputs)
+        return queries.run(connection, sql("sources/rank_requests"), {"repeated": repeated})
 
 
 @pytest.mark.parametrize(
