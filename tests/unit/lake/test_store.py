@@ -182,3 +182,26 @@ def test_names_that_are_no_folder_are_refused(lake: Lake, name: str) -> None:
 def test_references_that_mean_nothing_are_refused(text: str) -> None:
     with pytest.raises(ContractError):
         Ref.parse(text)
+
+
+def test_several_readers_are_several_files_and_one_table(lake: Lake) -> None:
+    def readers() -> list[pa.RecordBatchReader]:
+        tables = [pa.table({"n": list(range(first, first + 3))}) for first in (0, 3, 6)]
+        return [pa.RecordBatchReader.from_batches(part.schema, part.to_batches()) for part in tables]
+
+    ref = lake.publish("d", "p", {"t": readers()})
+    assert (len(lake.files(ref, "t")), lake.rows(ref, "t")) == (3, 9)
+    assert lake.read(ref, "t")["n"].to_pylist() == list(range(9))
+    assert lake.publish("d", "p", {"t": readers()}) == ref
+    assert lake.query("select sum(n) as n from x", {"x": ["d/p:t"]}).to_pylist() == [{"n": 36}]
+
+
+def test_long_rows_make_short_row_groups_however_they_come_in(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warmup_tasks.lake.store._ROW_GROUP_BYTES", 1000)
+    table = pa.table({"text": ["x" * size for size in (400, 500, 200, 5000, 1, 2)], "n": range(6)})
+    refs = [lake.publish("d", f"p{size}", {"t": pa.Table.from_batches(table.to_batches(size))}) for size in (1, 2, 6)]
+    for ref in refs:
+        (file,) = lake.open_files(ref, "t")
+        groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+        assert groups == [2, 1, 1, 2]
+        assert lake.read(ref, "t").equals(table)

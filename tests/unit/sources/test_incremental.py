@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 
 from warmup_tasks.errors import RetryLaterError
 from warmup_tasks.lake import Lake
-from warmup_tasks.sources import ExtractionSummary, extract
+from warmup_tasks.sources import ExtractionSummary, extract, work
+from warmup_tasks.sources.base import Batch
+from warmup_tasks.sources.blocks import LineBlock
 from warmup_tasks.sources.faults import Fault
+from warmup_tasks.sources.normalised import NormalisedSource
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
 YESTERDAY = NOON - timedelta(days=1)
@@ -293,6 +296,20 @@ def test_the_number_of_processes_and_the_size_of_blocks_change_nothing(
         assert summary == expected
         assert rows(other) == rows(lake)
         assert quarantined(other) == quarantined(lake)
+
+
+class Broken(NormalisedSource):
+    """A format with a bug."""
+
+    def read_batch(self, batch: Batch) -> None:
+        raise KeyError(batch.records[0]["prompt"])
+
+
+def test_a_bug_in_a_reading_process_is_told_by_its_place_and_not_by_what_it_read(tmp_path: Path) -> None:
+    task = work.Task("a.jsonl", Broken(), LineBlock(1, 0, line(1), 1))
+    with work.Pool(work.Job(tmp_path), 2) as pool, pytest.raises(RuntimeError, match="KeyError at ") as caught:
+        pool.read(iter([task]))
+    assert "question" not in str(caught.value)
 
 
 def test_a_reading_process_that_dies_is_said_so_and_nothing_is_published(
