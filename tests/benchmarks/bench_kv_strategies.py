@@ -32,6 +32,9 @@ from warmup_tasks.local.vllm_cpu import BLOCK_SIZE
 from warmup_tasks.parameters import GoldenParameters, PrefetchStrategy
 from warmup_tasks.planning.allocation import allocate
 
+ENGINE = "vllm"
+"""Measured on the real engine alone."""
+
 HIDDEN, LAYERS = 512, 8
 CAPACITY_TOKENS, MAX_PROMPT_TOKENS = 98_304, 4_000
 CONCURRENCY, ANSWER_TOKENS = 8, 8

@@ -31,6 +31,9 @@ from warmup_tasks.local.vllm_cpu import BLOCK_SIZE
 from warmup_tasks.parameters import GoldenParameters
 from warmup_tasks.planning.allocation import allocate
 
+ENGINE = "vllm"
+"""Measured on the real engine alone."""
+
 HIDDEN, LAYERS = 256, 4
 CAPACITY_TOKENS, MAX_PROMPT_TOKENS = 98_304, 3_900
 SMALL_CAPACITY_TOKENS, SMALL_PROMPT_TOKENS = 12_288, 1_024
