@@ -7,7 +7,6 @@ Running it again reads what was added since, and changes nothing where nothing w
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -32,7 +31,6 @@ _DATA_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _NO_OPTIONS = ReadOptions()
 _BYTES_FOR_PROCESSES = 2**26  # below, starting them takes longer than they save
 _COMPRESSION = 6  # a guess at how much more a compressed file holds
-_MERGES_AT_ONCE, _LARGE_DAY_ROWS = 2, 2**17
 _MERGE_MEMORY = "256MB"
 
 
@@ -245,15 +243,9 @@ def _merge(merger: Merger, staged: Staged) -> dict[str, _Parts]:
 
 
 def _merge_requests(merger: Merger, staged: Staged) -> Iterator[tuple[date, dict[str, Any]]]:
-    """Merge large days one after the other, each by all cores, small ones side by side: memory stays the same."""
-    is_large = {day: sum(run.starts[-1] for run in runs) > _LARGE_DAY_ROWS for day, runs in staged.requests.items()}
-    small = [day for day, large in is_large.items() if not large]
-    with ThreadPoolExecutor(_MERGES_AT_ONCE) as pool:
-        found = pool.map(lambda day: (day, merger.requests(day, staged.requests[day])), small)
-        for day, rows in found:
-            yield from ((day, counts) for counts in rows)
-    for day in (day for day, large in is_large.items() if large):
-        yield from ((day, counts) for counts in merger.requests(day, staged.requests[day]))
+    """Merge one day after the other, each by all cores: DuckDB crashes where two threads open and bind at once."""
+    for day, runs in staged.requests.items():
+        yield from ((day, counts) for counts in merger.requests(day, runs))
 
 
 def _close(
