@@ -60,12 +60,12 @@ def study_of(sampler, space, objective, trials, study=None):
 
 def test_it_beats_random_search_in_equal_trials():
     wins = [
-        study_of(GaussianProcessSampler(seed, space), space, objective, 26).best_value
-        < study_of(RandomSampler(seed=seed), space, objective, 26).best_value
+        study_of(GaussianProcessSampler(seed, space, startup_trials=8), space, objective, 20).best_value
+        < study_of(RandomSampler(seed=seed), space, objective, 20).best_value
         for space, objective in ((BRANIN, branin), (MIXED, mixed))
-        for seed in range(7)
+        for seed in range(6)
     ]
-    assert sum(wins) >= 12, "12 of 14 by chance: p < 0.01"
+    assert sum(wins) >= 11, "11 of 12 by chance: p < 0.01"
 
 
 def test_it_finds_the_best_point_that_keeps_the_constraint():
