@@ -4,6 +4,7 @@ A new parameter is one field here; the Params form, the configuration file, the 
 docs follow from the field's metadata. Evaluation constants (windows, weights, horizons) are not parameters.
 """
 
+import re
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -127,7 +128,7 @@ def explain(error: ValidationError, what: str) -> str:
     lines = [f"{what} refused:"]
     for problem in error.errors(include_url=False, include_context=False):
         value, message = problem.get("input"), problem["msg"].removeprefix("Value error, ")
-        shown = repr(value)
+        shown = re.sub(r"://[^/@]*@", "://…@", repr(value))  # a refused address may hold a password
         got = (
             "" if isinstance(value, dict | BaseModel) else f" (got {shown if len(shown) <= 60 else shown[:57] + '...'})"
         )

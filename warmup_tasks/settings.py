@@ -291,6 +291,14 @@ class RunRequest(Strict):
     dry_run: bool = Field(False, description="Plan only: show what would be warmed and what it costs.")
     seed: int = Field(7, ge=0)
 
+    @field_validator("log")
+    @classmethod
+    def _holds_no_password(cls, log: str) -> str:
+        login, separator, _ = log.partition("://")[2].partition("/")[0].rpartition("@")
+        if separator and ":" in login:
+            raise ValueError("leave the password out of the address: set PGPASSWORD, or the store's own variables")
+        return log
+
 
 class Site(Strict):
     """The addresses that a process needs; read from the environment or from Airflow connections."""

@@ -74,7 +74,8 @@ def extract(
     if all(task.format is None for task in tasks):
         grounds = "; ".join(f"{task.file.name}: {task.ground}" for task in tasks[:3])
         raise ConfigurationError(
-            f"log: no file of {log!r} is in a known format ({grounds}); name one of {', '.join(registry.formats()[1:])}"
+            f"log: no file of {reading.shown(log)!r} is in a known format ({grounds}); "
+            f"name one of {', '.join(registry.formats()[1:])}"
         )
     with tempfile.TemporaryDirectory(prefix="warmup-extract-") as folder:
         job = work.Job(Path(folder), Tabling(default_model, options.hash_prompts), max_line_bytes)
@@ -87,7 +88,7 @@ def extract(
         )
         merger = Merger(lake, extent, folder, _MERGE_MEMORY)
         parts = _merge(merger, staged)
-        quarantine = merger.quarantine(place, staged.quarantine, log)
+        quarantine = merger.quarantine(place, staged.quarantine, reading.shown(log))
     return _close(lake, place, tasks, parts, read_as, quarantine)
 
 

@@ -92,6 +92,13 @@ class Raw(NamedTuple):
     value: dict[str, Any]
 
 
+def shown(log: str) -> str:
+    """Return a log's address as messages and the lake may hold it: without login and password."""
+    scheme, separator, rest = log.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}" if separator else log
+
+
 def discover(log: str) -> list[LogFile]:
     """Return the files of a log, sorted by name.
 
@@ -112,7 +119,7 @@ def discover(log: str) -> list[LogFile]:
     names = sorted((str(found)[len(root) :].lstrip("/"), str(found)) for found in paths)
     seen = [(name, found) for name, found in names if not any(part.startswith(".") for part in name.split("/"))]
     if not seen:
-        raise ConfigurationError(f"log: {log!r} is no file, no folder with files and no glob that matches any")
+        raise ConfigurationError(f"log: {shown(log)!r} is no file, no folder with files and no glob that matches any")
     return [LogFile(name, found, int(fs.size(found) or 0), fs) for name, found in seen]
 
 

@@ -191,3 +191,10 @@ def test_what_an_operator_types_is_refused_by_name():
         with pytest.raises(ConfigurationError, match=f"- {name}: "):
             validate(values, RunRequest, "params")
     assert validate({}, RunRequest, "params").as_of is None
+
+
+def test_a_password_in_a_log_address_is_refused_and_not_repeated():
+    with pytest.raises(ConfigurationError, match="PGPASSWORD") as refused:
+        validate({"log": "postgresql://u:s3cret@h/db"}, RunRequest, "options")
+    assert "s3cret" not in str(refused.value)
+    assert validate({"log": "postgresql://u@h/db"}, RunRequest, "options").log == "postgresql://u@h/db"

@@ -14,7 +14,7 @@ from warmup_tasks.errors import ConfigurationError
 from warmup_tasks.items import Feedback
 from warmup_tasks.lake import Lake
 from warmup_tasks.lake.schemas import FEEDBACK, QUARANTINE, REQUESTS, from_table
-from warmup_tasks.sources import ExtractionSummary, extract
+from warmup_tasks.sources import ExtractionSummary, extract, reading
 from warmup_tasks.sources.faults import Fault
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
@@ -273,3 +273,8 @@ def test_progress_ends_at_the_whole(lake: Lake, tmp_path: Path) -> None:
     extract(lake, str(tmp_path / "log"), progress=lambda done, total: told.append((done, total)))
     assert told[-1][0] == told[-1][1] > 0
     assert told == sorted(told)
+
+
+def test_an_address_is_shown_without_login() -> None:
+    assert reading.shown("postgresql://u:p%40@h:5432/db") == "postgresql://h:5432/db"
+    assert reading.shown("/logs/a@b") == "/logs/a@b"
