@@ -6,7 +6,7 @@ types and positions, never content.
 
 from enum import StrEnum
 
-from warmup_tasks.errors import WarmupError
+from warmup_tasks.errors import RejectItemError
 
 
 class Fault(StrEnum):
@@ -35,10 +35,9 @@ class Fault(StrEnum):
     NOT_RECOGNISED = "no known format"
 
 
-class BadRecordError(WarmupError):
+class BadRecordError(RejectItemError):
     """One record cannot be read; the rest of the log can. It becomes a quarantine row."""
 
     def __init__(self, fault: Fault, detail: str = "") -> None:
-        super().__init__(f"{fault}: {detail}" if detail else str(fault))
+        super().__init__(str(fault), detail)
         self.fault = fault
-        self.detail = detail
