@@ -244,7 +244,7 @@ def _merge(merger: Merger, staged: Staged) -> dict[str, _Parts]:
 
 
 def _merge_requests(merger: Merger, staged: Staged) -> Iterator[tuple[date, dict[str, Any]]]:
-    """Merge one day after the other, each by all cores: DuckDB crashes where two threads open and bind at once."""
+    """Merge one day after the other, each by all cores."""
     for day, runs in staged.requests.items():
         yield from ((day, counts) for counts in merger.requests(day, runs))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from warmup_tasks.lake import Lake, queries
 from warmup_tasks.lake.schemas import FEEDBACK, QUARANTINE, REQUESTS
@@ -71,7 +71,7 @@ class Merger:
         while True:
             parent = self.lake.latest("requests", f"{day}")
             with self._connect() as connection:
-                connection.register("rows_staged", ds.dataset([run.path for run in staged], format="ipc"))
+                queries.add_view(connection, "rows_staged", [self._as_parquet(run) for run in staged])
                 _add_stored(connection, self.lake.files(parent, "requests") if parent else [])
                 queries.add_view(connection, "closed", _table(self.extent.closed.items(), _CLOSED))
                 queries.add_view(connection, "known", _table(self.extent.known, _KNOWN))
@@ -111,6 +111,18 @@ class Merger:
             queries.add_view(connection, "kept", _table(self.extent.kept, _KEPT))
             rows = queries.stream(connection, sql("sources/list_quarantine"), QUARANTINE)
             return self.lake.publish("quarantine", place, {"quarantine": rows}, {"log": log})
+
+    def _as_parquet(self, run: StagedRun) -> str:
+        """Return a staged run as a file that DuckDB reads by itself: its Arrow scan crashes now and then."""
+        path = f"{run.path}.parquet"
+        with (
+            pa.memory_map(str(run.path)) as source,
+            pa.ipc.open_file(source) as rows,
+            pq.ParquetWriter(path, rows.schema, compression="lz4") as writer,
+        ):
+            for index in range(rows.num_record_batches):
+                writer.write_batch(rows.get_batch(index))
+        return path
 
     def _connect(self) -> Any:
         return self.lake.connect(memory_limit=self.memory_limit, spill_folder=self.spill_folder)

@@ -135,8 +135,7 @@ class _ClassNight:
         requests_of_model: int,
     ) -> None:
         self._lake, self._run, self._traffic, self._states = lake, run, traffic, states
-        before = run.as_of - timedelta(microseconds=1)
-        self._last = published.tuned_values(lake, traffic.model, traffic.adapter, traffic.request_type, before)
+        self._last = published.tuned_values(lake, traffic.model, traffic.adapter, traffic.request_type, run.as_of)
         self._base = GoldenParameters()
         self._slo_ms, self._share = slo_ms, traffic.requests / max(1, requests_of_model)
 

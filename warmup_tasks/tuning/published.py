@@ -1,7 +1,8 @@
 """Tuned values in the lake: how a night leaves them, and how a later run picks them up.
 
-The data set is ``tuning/<model>.<adapter or base>.<request type>``. A run takes what was published for an earlier or
-equal ``as_of``, so a backfill does not see later nights. Order: defaults, tuned values, then what an operator sets.
+The data set is ``tuning/<model>.<adapter or base>.<request type>``. A run takes what was published for an earlier
+``as_of``: a backfill does not see later nights, and a night that is run again not its own values. Defaults come first,
+then tuned values, then what an operator sets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -118,7 +119,7 @@ def publish(
 
 
 def tuned_values(lake: Lake, model: str, adapter: str | None, request_type: str, as_of: datetime) -> TunedValues | None:
-    """Return the newest values that a night up to ``as_of`` published for a traffic class; None: there are none."""
+    """Return the newest values that a night before ``as_of`` published for a traffic class; None: there are none."""
     return _newest(lake, partition_name(model, adapter, request_type), as_of)
 
 
@@ -162,7 +163,7 @@ def _newest(lake: Lake, partition: str, as_of: datetime, models: Sequence[str] =
         night = datetime.fromisoformat(meta["as_of"])
         if models and meta["model"] not in models:
             return None
-        if night <= as_of.astimezone(UTC):
+        if night < as_of.astimezone(UTC):
             return TunedValues(ref, night, meta["values"], meta["suits_plan"], meta["requests"], meta["tuned_at"])
     return None
 

@@ -193,10 +193,13 @@ def test_the_next_plan_takes_defaults_then_tuned_values_then_the_operators(lake,
     taken, ref = effective_parameters(lake, AS_OF + timedelta(days=1), for_plan=False)
     assert ref == night["ref"]
     assert taken.model_dump(mode="json").items() >= night["values"].items()
-    mine, _ = effective_parameters(lake, AS_OF, {"trigger_threshold_ms": 321.0}, for_plan=False)
+    mine, _ = effective_parameters(lake, AS_OF + timedelta(days=1), {"trigger_threshold_ms": 321.0}, for_plan=False)
     assert mine == taken.model_copy(update={"trigger_threshold_ms": 321.0})
-    assert effective_parameters(lake, AS_OF - timedelta(seconds=1), for_plan=False) == (GoldenParameters(), None)
-    assert effective_parameters(lake, AS_OF, models=["n"], for_plan=False) == (GoldenParameters(), None)
+    assert effective_parameters(lake, AS_OF, for_plan=False) == (GoldenParameters(), None), "its own night does not"
+    assert effective_parameters(lake, AS_OF + timedelta(days=1), models=["n"], for_plan=False) == (
+        GoldenParameters(),
+        None,
+    )
     with pytest.raises(ConfigurationError, match="top_k"):
         effective_parameters(lake, AS_OF, {"top_k": 1})
 
@@ -224,8 +227,8 @@ def test_a_backfill_does_not_see_later_nights_and_the_larger_class_rules(lake):
 
 def test_values_for_triggers_alone_stay_out_of_the_plan(lake):
     publish(lake, AS_OF, 88.0, requests=10, suits_plan=False)
-    assert effective_parameters(lake, AS_OF)[0].trigger_threshold_ms == 500.0
-    assert effective_parameters(lake, AS_OF, for_plan=False)[0].trigger_threshold_ms == 88.0
+    assert effective_parameters(lake, AS_OF + timedelta(days=1))[0].trigger_threshold_ms == 500.0
+    assert effective_parameters(lake, AS_OF + timedelta(days=1), for_plan=False)[0].trigger_threshold_ms == 88.0
 
 
 def test_classes_are_counted_under_the_fleets_names(lake, fleet):
