@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from warmup_tasks.engines.double.process import start_double
+from warmup_tasks.items import Reason
 from warmup_tasks.lake import Lake
 from warmup_tasks.sources.sample_log import DEFAULT_AS_OF, write_sample_log
 
@@ -34,6 +35,12 @@ class Night:
         """The night's lake."""
         (lake,) = (self.out / "lake").iterdir()
         return Lake(str(lake))
+
+    @property
+    def refused_by_timing(self) -> int:
+        """Items whose only fault is that warm was no faster than cold: on a loaded machine that may be noise."""
+        slow = [row for row in self.summary["reasons"] if row["reason"] == Reason.SLOWER_THAN_COLD]
+        return sum(row["n_items"] for row in slow)
 
 
 Nights = Callable[[str], Night]

@@ -46,8 +46,9 @@ def test_every_figure_of_a_night_on_the_double(nights: Nights) -> None:
     summary, items, kinds = night.summary, night.summary["items"], night.summary["items"]["by_kind"]
     assert set(kinds) == {"embedding", "adapter", "kv_prefix", "response", "qa_pair"}
     assert all(kinds[kind]["planned"] > 0 for kind in kinds)
-    assert items["ready"] == items["planned"] == items["warmed"] == items["validated"]
-    assert items["rejected"] == items["skipped"] == items["unverified"] == 0
+    assert items["planned"] == items["warmed"] == items["validated"] == items["ready"] + night.refused_by_timing
+    assert items["rejected"] == night.refused_by_timing
+    assert items["skipped"] == items["unverified"] == 0
     account = night.lake.meta(f"extractions/{summary['run_id']}")
     other = account["not_a_request"] + account["feedback_rows"]
     read = summary["requests_usable"] + summary["rows_quarantined"] + summary["rows_duplicate"] + other
@@ -68,7 +69,11 @@ def test_a_second_night_changes_nothing(nights: Nights, logs: tuple[Path, Path])
     first = nights("make run LOG=/path/to/logs")
     versions = {name: first.lake.latest("requests", name) for name in first.lake.partitions("requests")}
     again = make(f"make run LOG={logs[0]}", first.out)
-    assert (again.summary["run_id"], again.summary["items"]) == (first.summary["run_id"], first.summary["items"])
+    assert again.summary["run_id"] == first.summary["run_id"]
+    for name in ("planned", "refused", "held_out", "warmed", "validated", "skipped", "unverified"):
+        assert again.summary["items"][name] == first.summary["items"][name], name
+    for night in (first, again):
+        assert night.summary["items"]["ready"] + night.refused_by_timing == night.summary["items"]["planned"]
     assert again.summary["task_count"] == first.summary["task_count"]
     assert {name: again.lake.latest("requests", name) for name in again.lake.partitions("requests")} == versions
 
@@ -77,7 +82,7 @@ def test_a_second_night_changes_nothing(nights: Nights, logs: tuple[Path, Path])
 def test_real_agent_prompts_make_the_same_tasks(nights: Nights, data_dir: Path) -> None:
     night = nights(f"make run LOG={data_dir / 'agent_text' / 'magagent.jsonl.gz'}")
     assert night.summary["requests_read"] == 746
-    assert night.summary["items"]["ready"] == night.summary["items"]["planned"] > 0
+    assert night.summary["items"]["ready"] + night.refused_by_timing == night.summary["items"]["planned"] > 0
     assert night.summary["task_count"] == nights("make run").summary["task_count"]
 
 
