@@ -6,6 +6,7 @@ Texts are private: they never show in a ``repr``. Reading and writing them lives
 """
 
 import json
+from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Self
@@ -43,14 +44,14 @@ class StoredValue(Record):
     created_at: datetime
 
     @property
+    @abstractmethod
     def key(self) -> str:
         """The Redis key."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def where(self) -> Namespace:
         """The namespace that the key lies in."""
-        raise NotImplementedError
 
     @property
     def prefix(self) -> str:
