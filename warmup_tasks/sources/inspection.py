@@ -24,7 +24,7 @@ GENERAL_HINTS: Mapping[str, str] = {
     "prompt": "log the request body",
     "whole_prompt": "the log cuts prompts, which are never warmed then: raise or drop the limit",
     "tenant": "log who asks (tenant, team or user): until then all requests count as nobody's",
-    "model": "log the request's model; until then name one with --default-model",
+    "model": "log the request's model; until then name one with --set default_model=…",
     "cached_tokens": "log the response's usage, and start the engine with --enable-prompt-tokens-details",
     "answer_text": "log the response body: default answers and frequent questions are learned from it",
     "status": "log the HTTP status: until then failed requests count as good ones",

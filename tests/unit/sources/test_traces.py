@@ -65,7 +65,7 @@ def test_mooncake_gives_every_request_and_block(lake: Lake, data_dir: Path) -> N
     assert round(sum(row["input_tokens"] for row in stored) / 12_031) == 12_035
     (trace,) = [read for read in summary.files if read.format]
     assert trace.format == "mooncake"
-    assert "--tokens-per-block" in trace.notes[0]
+    assert "--set tokens_per_block=" in trace.notes[0]
 
 
 def test_mooncake_drives_an_engine_with_the_reuse_that_the_trace_has(lake: Lake, data_dir: Path) -> None:
