@@ -26,7 +26,9 @@ from tests.benchmarks import harness
 from tests.support import request_logs
 from warmup_tasks.lake import Lake
 from warmup_tasks.lake.schemas import REQUESTS
-from warmup_tasks.sources import blocks, extract, reading, registry, work
+from warmup_tasks.sources import blocks, extract, reading, registry
+from warmup_tasks.sources.pool import Pool
+from warmup_tasks.sources.reader import Job, Task
 from warmup_tasks.sources.runs import ArrowRun
 from warmup_tasks.sources.tabling import Tabling
 
@@ -114,9 +116,9 @@ def parse(log: Path, out: Path) -> None:
     (file,) = reading.discover(str(log))
     source = registry.choose(file, registry.AUTO).source
     with tempfile.TemporaryDirectory(dir=out) as folder:
-        job = work.Job(Path(folder), Tabling(is_digested=False))
-        tasks = (work.Task(file.name, source, block) for block in blocks.line_blocks(file.blocks()))
-        with work.Pool(job, PROCESSES) as pool:
+        job = Job(Path(folder), Tabling(is_digested=False))
+        tasks = (Task(file.name, source, block) for block in blocks.line_blocks(file.blocks()))
+        with Pool(job, PROCESSES) as pool:
             staged = pool.read(tasks)
         runs = [run for of_day in staged.requests.values() for run in of_day]
 

@@ -13,7 +13,8 @@ from warmup_tasks.resources import sql
 from warmup_tasks.sources import registry
 from warmup_tasks.sources.account import ExtractionSummary
 from warmup_tasks.sources.base import DEFAULT_MODEL
-from warmup_tasks.sources.extract import Progress, extract
+from warmup_tasks.sources.extract import extract
+from warmup_tasks.sources.log_reading import Progress
 from warmup_tasks.sources.options import ReadOptions
 
 PROBLEMS_PER_REASON = 3

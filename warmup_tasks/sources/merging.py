@@ -12,12 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from warmup_tasks.lake import Lake, queries
 from warmup_tasks.lake.schemas import FEEDBACK, QUARANTINE, REQUESTS
 from warmup_tasks.resources import sql
-from warmup_tasks.sources.runs import ArrowRun, Gatherer, Order, ParquetRun, Run, StagedRun, with_address
+from warmup_tasks.sources.runs import ArrowRun, Gatherer, Order, ParquetRun, Run, StagedRun, keys_schema
 
 _FILE_ROWS, _ORDER_ROWS = 2**18, 2**15
 _GATHERED_BYTES, _FEWEST_ROWS, _MOST_ROWS = 16 * 2**20, 32, 2**14
@@ -71,7 +70,7 @@ class Merger:
         while True:
             parent = self.lake.latest("requests", f"{day}")
             with self._connect() as connection:
-                queries.add_view(connection, "rows_staged", [self._as_parquet(run) for run in staged])
+                queries.add_view(connection, "rows_staged", [run.keys_path for run in staged])
                 _add_stored(connection, self.lake.files(parent, "requests") if parent else [])
                 queries.add_view(connection, "closed", _table(self.extent.closed.items(), _CLOSED))
                 queries.add_view(connection, "known", _table(self.extent.known, _KNOWN))
@@ -112,18 +111,6 @@ class Merger:
             rows = queries.stream(connection, sql("sources/list_quarantine"), QUARANTINE)
             return self.lake.publish("quarantine", place, {"quarantine": rows}, {"log": log})
 
-    def _as_parquet(self, run: StagedRun) -> str:
-        """Return a staged run as a file that DuckDB reads by itself: its Arrow scan crashes now and then."""
-        path = f"{run.path}.parquet"
-        with (
-            pa.memory_map(str(run.path)) as source,
-            pa.ipc.open_file(source) as rows,
-            pq.ParquetWriter(path, rows.schema, compression="lz4") as writer,
-        ):
-            for index in range(rows.num_record_batches):
-                writer.write_batch(rows.get_batch(index))
-        return path
-
     def _connect(self) -> Any:
         return self.lake.connect(memory_limit=self.memory_limit, spill_folder=self.spill_folder)
 
@@ -153,7 +140,7 @@ class Merger:
 def _add_stored(connection: Any, files: Sequence[str]) -> None:
     """Give the statements the rows of a stored partition, each with where it stands."""
     if not files:
-        connection.register("rows_stored", with_address(REQUESTS).empty_table())
+        connection.register("rows_stored", keys_schema(REQUESTS).empty_table())
         return
     parts = [
         connection.read_parquet(file, file_row_number=True).project(

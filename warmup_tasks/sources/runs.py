@@ -5,7 +5,7 @@ they are asked for, so each part of a file is read about once, and little is hel
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 HELD_BYTES = 64 * 2**20
 PART_BYTES = 2**18
@@ -22,10 +24,18 @@ Numbers = npt.NDArray[np.int64]
 
 
 class StagedRun(NamedTuple):
-    """An Arrow file: its number, its path, and the number of the first row of each part and of the row after all."""
+    """Rows that were staged.
+
+    Attributes:
+        number: of the run.
+        path: of an Arrow file with the rows.
+        keys_path: of a Parquet file with the same rows without their large columns, for statements.
+        starts: number of the first row of each part of the Arrow file, and of the row after all.
+    """
 
     number: int
     path: str
+    keys_path: str
     starts: list[int]
 
 
@@ -67,32 +77,45 @@ class ParquetRun:
 
 
 class RunWriter:
-    """Writes one staged file. Each row gets two columns more: ``run``, the file's number, and ``row``, its own."""
+    """Writes one staged run.
 
-    def __init__(self, folder: Path, name: str, number: int, schema: pa.Schema) -> None:
-        self.staged = StagedRun(number, str(folder / f"{name}.arrow"), [0])
-        self._schema = with_address(schema)
+    Beside the rows it writes their keys: each row's small columns, whether it has a value in the large ones (an empty
+    text then), and where it stands: ``run``, the run's number, and ``row``, its own.
+    """
+
+    def __init__(self, folder: Path, name: str, number: int, schema: pa.Schema, large: Sequence[str] = ()) -> None:
+        self.staged = StagedRun(number, str(folder / f"{name}.arrow"), str(folder / f"{name}.keys.parquet"), [0])
+        self._large = large
         self._sink = pa.OSFile(self.staged.path, "wb")
-        self._writer = pa.ipc.new_file(self._sink, self._schema)
+        self._writer = pa.ipc.new_file(self._sink, schema)
+        self._keys = pq.ParquetWriter(self.staged.keys_path, keys_schema(schema, large), compression="lz4")
 
     def write_table(self, table: pa.Table) -> None:
         """Write rows; the file is one sorted run if they come so."""
         first, rows = self.staged.starts[-1], table.num_rows
-        table = table.append_column("run", pa.repeat(pa.scalar(self.staged.number, pa.int64()), rows))
-        table = table.append_column("row", pa.array(np.arange(first, first + rows)))
         for batch in table.combine_chunks().to_batches(max(1, PART_BYTES * rows // max(1, table.nbytes))):
             self._writer.write_batch(batch)
             self.staged.starts.append(self.staged.starts[-1] + batch.num_rows)
+        present = [pc.if_else(pc.is_valid(table[name]), "", pa.scalar(None, pa.string())) for name in self._large]
+        run = pa.repeat(pa.scalar(self.staged.number, pa.int64()), rows)
+        small = [
+            column for name, column in zip(table.column_names, table.columns, strict=True) if name not in self._large
+        ]
+        columns = [*small, *present, run, pa.array(np.arange(first, first + rows))]
+        self._keys.write_table(pa.Table.from_arrays(columns, schema=keys_schema(table.schema, self._large)))
 
     def close(self) -> None:
-        """End the file."""
+        """End the files."""
+        self._keys.close()
         self._writer.close()
         self._sink.close()
 
 
-def with_address(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of a staged file."""
-    return schema.append(pa.field("run", pa.int64())).append(pa.field("row", pa.int64()))
+def keys_schema(schema: pa.Schema, large: Sequence[str] = ()) -> pa.Schema:
+    """Return the columns of the keys of rows with the given schema."""
+    small = [field for field in schema if field.name not in large]
+    marks = [pa.field(name, pa.string()) for name in large]
+    return pa.schema([*small, *marks, pa.field("run", pa.int64()), pa.field("row", pa.int64())])
 
 
 class Order:

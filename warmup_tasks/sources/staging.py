@@ -21,6 +21,7 @@ from warmup_tasks.sources.tabling import STAGED_FEEDBACK, Tally
 
 CHUNK_BYTES = 48 * 2**20
 _MOST_OPEN = 64
+_LARGE = ("body_json", "answer_text", "block_hashes")
 _MOST_RUNS = 10**6  # of one process
 _ORDER = [("time", "ascending"), ("request_id", "ascending")]
 
@@ -79,7 +80,7 @@ class Staging:
 
     def _open_run(self, day: date, index: int) -> RunWriter:
         number = self._number * _MOST_RUNS + index
-        writer = RunWriter(self._folder, f"requests-{day}-{number}", number, REQUESTS)
+        writer = RunWriter(self._folder, f"requests-{day}-{number}", number, REQUESTS, _LARGE)
         self._runs[day].append(writer.staged)
         return writer
 

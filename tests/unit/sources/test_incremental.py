@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 
 from warmup_tasks.errors import RetryLaterError
 from warmup_tasks.lake import Lake
-from warmup_tasks.sources import ExtractionSummary, extract, work
+from warmup_tasks.sources import ExtractionSummary, extract
 from warmup_tasks.sources.base import Batch
 from warmup_tasks.sources.blocks import LineBlock
 from warmup_tasks.sources.faults import Fault
 from warmup_tasks.sources.normalised import NormalisedSource
+from warmup_tasks.sources.pool import Pool
+from warmup_tasks.sources.reader import Job, Task
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
 YESTERDAY = NOON - timedelta(days=1)
@@ -123,8 +125,8 @@ def test_nothing_is_read_where_nothing_came(lake: Lake, log: Path, monkeypatch: 
     append(log.with_name("doc.json"), orjson.dumps([orjson.loads(line(3))]))
     first = extract(lake, str(log.parent))
     assert (first.requests_usable, first.rows_quarantined) == (2, 2)  # a document is no log of this format
-    monkeypatch.setattr("warmup_tasks.sources.work.Reader.read_block", None)
-    monkeypatch.setattr("warmup_tasks.sources.work.Reader.read_records", None)
+    monkeypatch.setattr("warmup_tasks.sources.reader.Reader.read_block", None)
+    monkeypatch.setattr("warmup_tasks.sources.reader.Reader.read_records", None)
     again = extract(lake, str(log.parent))
     assert again.held() == first.held()
     assert (again.now.records, {file.records_now for file in again.files}) == (0, {0})
@@ -306,8 +308,8 @@ class Broken(NormalisedSource):
 
 
 def test_a_bug_in_a_reading_process_is_told_by_its_place_and_not_by_what_it_read(tmp_path: Path) -> None:
-    task = work.Task("a.jsonl", Broken(), LineBlock(1, 0, line(1), 1))
-    with work.Pool(work.Job(tmp_path), 2) as pool, pytest.raises(RuntimeError, match="KeyError at ") as caught:
+    task = Task("a.jsonl", Broken(), LineBlock(1, 0, line(1), 1))
+    with Pool(Job(tmp_path), 2) as pool, pytest.raises(RuntimeError, match="KeyError at ") as caught:
         pool.read(iter([task]))
     assert "question" not in str(caught.value)
 

@@ -9,7 +9,7 @@ import pytest
 from warmup_tasks.lake import queries
 from warmup_tasks.lake.schemas import FEEDBACK, QUARANTINE, REQUESTS
 from warmup_tasks.resources import sql
-from warmup_tasks.sources.runs import with_address
+from warmup_tasks.sources.runs import keys_schema
 from warmup_tasks.sources.tabling import STAGED_FEEDBACK
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
@@ -91,7 +91,7 @@ def test_order_requests_gives_every_request_once_in_time_order_and_itself_again(
 
 
 def addressed(run_number: int, rows: list[dict[str, Any]]) -> pa.Table:
-    return table(with_address(REQUESTS), *({**row, "run": run_number, "row": n} for n, row in enumerate(rows)))
+    return table(keys_schema(REQUESTS), *({**row, "run": run_number, "row": n} for n, row in enumerate(rows)))
 
 
 def test_count_requests() -> None:
