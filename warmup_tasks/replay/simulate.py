@@ -13,7 +13,8 @@ from warmup_tasks.errors import ConfigurationError
 from warmup_tasks.replay.accesses import Accesses, Floats, Ids, Ints
 from warmup_tasks.replay.latency import LatencyModel
 from warmup_tasks.replay.lru import TouchOrder
-from warmup_tasks.replay.triggers import BEFORE_S, ROLLING_S, SAVED_WITHIN_S, Firing, Rolling, Trigger, rolling
+from warmup_tasks.replay.triggers import SAVED_WITHIN_S, Firing, Trigger, rolling
+from warmup_tasks.signals import BEFORE_S, ROLLING_S, Rolling
 
 WarmSet = Sequence[int] | Ids | Ints
 _LEAST_TOUCHES = 1 << 16

@@ -1,7 +1,7 @@
 """Passive triggers (spec 2.3): what a trigger sees, what it answers, and what its firings cost and saved.
 
 A trigger is any function from the rolling figures of one replica to the blocks that are to be loaded, or None. Here
-live the figures and the account; which trigger is good is decided elsewhere.
+figures come from simulated requests, and here lives the account; which trigger is good is decided elsewhere.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,38 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from warmup_tasks.replay.accesses import Floats, Ids, Ints
+from warmup_tasks.signals import BEFORE_S, ROLLING_S, Rolling
 
-ROLLING_S = 30.0
-"""Window of the rolling figures."""
-BEFORE_S = 300.0
-"""What lies this long before the rolling window is what the figures are compared with."""
 SAVED_WITHIN_S = 300.0
 """Tokens count as saved by a firing up to this long after it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rolling:
-    """One replica's figures at one moment; None: nothing to measure.
-
-    Attributes:
-        time_s: the moment, on the log's clock.
-        replica: number of the replica.
-        ttft_p95_ms: of first tokens in the last 30 s.
-        qps: requests a second in the last 30 s; ``qps_before`` in the 5 minutes before these. Where the log is younger,
-            over the time there is.
-        miss_ratio: blocks asked for but not hit in the last 30 s; ``miss_ratio_before`` in the 5 minutes before these.
-        is_warming: a warm-up is under way, and a firing would be ignored.
-    """
-
-    time_s: float
-    replica: int
-    ttft_p95_ms: float | None
-    qps: float
-    qps_before: float | None
-    miss_ratio: float | None
-    miss_ratio_before: float | None
-    is_warming: bool
-
 
 Trigger = Callable[[Rolling], Sequence[int] | Ids | None]
 

@@ -12,10 +12,11 @@ from warmup_tasks.parameters import GoldenParameters
 from warmup_tasks.replay.accesses import Floats
 from warmup_tasks.replay.latency import LatencyModel
 from warmup_tasks.replay.simulate import WarmingPace, simulate
-from warmup_tasks.replay.triggers import Firing, Rolling, surges
+from warmup_tasks.replay.triggers import Firing, surges
+from warmup_tasks.signals import Conditions, Rolling
 from warmup_tasks.tuning.choice import Chooser
 from warmup_tasks.tuning.scenario import Scenario
-from warmup_tasks.tuning.triggers import Account, Conditions, PassiveTrigger, account
+from warmup_tasks.tuning.triggers import Account, PassiveTrigger, account
 
 TICK_S = 5.0
 """How often the live figures are looked at: the window of the heat map (spec 2.1)."""

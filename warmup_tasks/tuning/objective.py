@@ -5,9 +5,9 @@ from statistics import median
 from typing import Any
 
 from warmup_tasks.parameters import GoldenParameters
+from warmup_tasks.signals import Conditions
 from warmup_tasks.tuning.evaluation import Evaluation, Evaluator
 from warmup_tasks.tuning.study import Judgement, Params
-from warmup_tasks.tuning.triggers import Conditions
 
 FALSE_SHARE_CAP = 0.052
 """Of the firings that loaded anything (spec 2.3)."""

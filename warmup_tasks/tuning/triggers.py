@@ -1,16 +1,15 @@
 """Passive triggers (spec 2.3): when the live figures fire a warm-up, and how well a run of them did.
 
-A trigger compares rolling figures with thresholds; a crossing fires. Which blocks a firing loads is the business of
-``choice.py``, what it then costs and saves is told by the simulation.
+When figures cross a threshold is said in ``signals.py``, for the agent as well. Which blocks a firing loads is the
+business of ``choice.py``, what it then costs and saves is told by the simulation.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from warmup_tasks.replay.accesses import Ids
-from warmup_tasks.replay.triggers import SAVED_WITHIN_S, Firing, Rolling
+from warmup_tasks.replay.triggers import SAVED_WITHIN_S, Firing
+from warmup_tasks.signals import Conditions, Crossing, Rolling
 
 RECALL_BEFORE_S = 300.0
 """A firing this long before a surge can still be said to have preceded it."""
@@ -20,49 +19,15 @@ SURGE_LEAST_S = 30.0
 """P95 above the SLO for so long is a surge; a firing up to this moment precedes it."""
 
 
-class Conditions(BaseModel):
-    """Further signals, or-ed with the P95 threshold (spec 2.3); None leaves one out."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    qps_ratio: float | None = Field(None, gt=1, description="Requests a second over those of the 5 minutes before.")
-    miss_rise: float | None = Field(None, gt=0, lt=1, description="Miss ratio above that of the 5 minutes before.")
-
-
 class PassiveTrigger:
-    """Fires when a signal crosses its threshold from below.
-
-    What was seen before a restart stays known: a figure that is missing afterwards changes nothing, so a signal that is
-    always above its threshold fires once, not after each restart.
-    """
+    """Loads what is chosen at the moment of a crossing."""
 
     def __init__(self, threshold_ms: float, conditions: Conditions, choose: Callable[[float], Ids]) -> None:
-        self._threshold_ms, self._conditions, self._choose = threshold_ms, conditions, choose
-        self._is_above = False
-        self._calm_qps: float | None = None
-        self._calm_miss: float | None = None
+        self._crossing, self._choose = Crossing(threshold_ms, conditions), choose
 
     def __call__(self, figures: Rolling) -> Sequence[int] | Ids | None:
         """Return the blocks to load, or None."""
-        self._calm_qps = figures.qps_before if figures.qps_before is not None else self._calm_qps
-        self._calm_miss = figures.miss_ratio_before if figures.miss_ratio_before is not None else self._calm_miss
-        signals = [signal for signal in self._signals(figures) if signal is not None]
-        if not signals:
-            return None
-        was_above, self._is_above = self._is_above, any(signals)
-        if not self._is_above or was_above or figures.is_warming:
-            return None
-        return self._choose(figures.time_s)
-
-    def _signals(self, figures: Rolling) -> tuple[bool | None, bool | None, bool | None]:
-        p95, miss, limits = figures.ttft_p95_ms, figures.miss_ratio, self._conditions
-        return (
-            None if p95 is None else p95 > self._threshold_ms,
-            None if limits.qps_ratio is None or not self._calm_qps else figures.qps > limits.qps_ratio * self._calm_qps,
-            None
-            if limits.miss_rise is None or miss is None or self._calm_miss is None
-            else miss - self._calm_miss > limits.miss_rise,
-        )
+        return self._choose(figures.time_s) if self._crossing(figures) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from warmup_tasks.replay.accesses import Accesses
 from warmup_tasks.replay.latency import LatencyModel
 from warmup_tasks.replay.lru import TouchOrder, replay_lru
 from warmup_tasks.replay.simulate import Router, WarmingPace, simulate
-from warmup_tasks.replay.triggers import Rolling, surges
+from warmup_tasks.replay.triggers import surges
+from warmup_tasks.signals import Rolling
 
 LINE = LatencyModel(base_ms=10.0, ms_per_token=1.0, concurrency=1)
 

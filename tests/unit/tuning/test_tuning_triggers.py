@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from warmup_tasks.replay.triggers import Firing, Rolling
-from warmup_tasks.tuning.triggers import Conditions, PassiveTrigger, account
+from warmup_tasks.replay.triggers import Firing
+from warmup_tasks.signals import Conditions, Rolling
+from warmup_tasks.tuning.triggers import PassiveTrigger, account
 
 BLOCKS = np.asarray([1, 2], np.int32)
 
