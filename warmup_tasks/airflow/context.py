@@ -103,8 +103,18 @@ def report_folder() -> str:
 
 
 def pull(task_id: str) -> Any:
-    """Return what a task of this DAG run returned, or None."""
-    return get_current_context()["ti"].xcom_pull(task_ids=task_id)
+    """Return what a task of this DAG run returned, or None.
+
+    Of several tasks of that name the nearest counts: in the current task's own group, else in a group around it.
+    """
+    context = get_current_context()
+    group = context["ti"].task_id
+    while group:
+        group = group.rpartition(".")[0]
+        nearest = f"{group}.{task_id}" if group else task_id
+        if context["dag"].has_task(nearest):
+            return context["ti"].xcom_pull(task_ids=nearest)
+    return None
 
 
 def small(summary: Summary) -> Summary:

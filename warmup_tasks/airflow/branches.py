@@ -1,0 +1,75 @@
+"""The arrows that all DAGs share: from the survey to the publication, one branch for each hardware profile.
+
+Wiring alone: what a task does stands in ``tasks.py``. Tasks find the run and the plan of their own group, so a DAG may
+hold several of these stages, each in a group with its own ``begin``.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import TaskGroup, TriggerRule, XComArg, chain
+
+from warmup_tasks.airflow import tasks
+from warmup_tasks.airflow.shards import group_ids
+from warmup_tasks.items import WAVES
+from warmup_tasks.settings import HardwareProfile
+
+
+class Stage(NamedTuple):
+    """The ends of a wired stage: what begins it, what hands on the plan, what publishes."""
+
+    surveyed: XComArg
+    planned: XComArg
+    published: XComArg
+
+
+def after_all(task_id: str) -> EmptyOperator:
+    """Return a joint that waits for its upstream tasks, whatever became of them; it runs on no worker."""
+    return EmptyOperator(task_id=task_id, trigger_rule=TriggerRule.ALL_DONE)
+
+
+def stage(profiles: Sequence[HardwareProfile], done: Any, *, is_measured: bool = False) -> Stage:
+    """Wire survey, plan, a branch for each profile and the publication into the DAG or group that is open.
+
+    Args:
+        profiles: of the profiles file.
+        done: the task that turns red when something failed on the way.
+        is_measured: whether each branch may replay requests against its replicas while they are cold.
+    """
+    groups = group_ids(profile.name for profile in profiles)
+    surveyed, planned, allowed = tasks.profile(), tasks.plan(list(groups)), tasks.go_ahead()
+    probed, published = after_all("probed"), tasks.publish()
+    chain(surveyed, planned, allowed)
+    for hardware in profiles:
+        _branch(hardware, groups[hardware.name], allowed, probed, done, is_measured=is_measured)
+    [allowed, probed] >> published >> done
+    return Stage(surveyed, planned, published)
+
+
+def _branch(
+    hardware: HardwareProfile, group: str, allowed: XComArg, probed: EmptyOperator, done: Any, *, is_measured: bool
+) -> None:
+    """Wire one hardware profile's branch between the plan and the publication.
+
+    A wave maps over a list that exists only after the twins, so it needs them, while it does not mind failed shards in
+    the wave before. What failed on the way reaches ``done`` alone.
+    """
+    name, queue = hardware.name, hardware.queue
+    with TaskGroup(group):
+        asked = tasks.twins.override(queue=queue)(name)
+        warmed, seen = after_all("warmed"), tasks.probe.override(queue=queue)(name)
+        before: list[XComArg] = []
+        for wave in WAVES:
+            with TaskGroup(f"wave_{wave}"):
+                listed = tasks.shards(name, wave)
+                shard = tasks.warm.override(queue=queue).expand(shard=listed)
+            asked >> listed
+            before >> shard >> done
+            before = [shard]
+        allowed >> asked
+        if is_measured:
+            cold = tasks.replay_cold.override(queue=queue)(name)
+            chain(allowed, cold, asked)
+        chain(shard, warmed, seen, probed)
+        asked >> seen >> done

@@ -1,0 +1,88 @@
+"""The steps of a warm-up as Airflow tasks, one each, for every DAG of the package to wire.
+
+A body calls the library and returns a small summary. No arrows here (``branches.py``), and no decision.
+"""
+
+from airflow.sdk import TriggerRule, task
+
+from warmup_tasks import nightly
+from warmup_tasks.airflow import context
+from warmup_tasks.airflow.shards import check_shards, shards_of
+
+
+@task
+def begin() -> context.Summary:
+    """Fix what was asked: refuse wrong params, settle as_of."""
+    return context.begin()
+
+
+@task
+def extract() -> context.Summary:
+    """Read the log into the lake's day partitions."""
+    return context.call(nightly.extract)
+
+
+@task
+def profile() -> context.Summary:
+    """Survey the replicas and turn requests into demand."""
+    return context.call(nightly.profile)
+
+
+@task
+def plan(profiles: list[str]) -> context.Summary:
+    """Choose and order the items; hand on the shard ids."""
+    return check_shards(context.call(nightly.plan), profiles)
+
+
+@task.short_circuit(ignore_downstream_trigger_rules=False)
+def go_ahead() -> bool:
+    """Stop a dry run here."""
+    return not context.current_run().request.dry_run
+
+
+@task(trigger_rule=TriggerRule.NONE_FAILED)
+def twins(name: str) -> context.Summary:
+    """Ask the cold twins of the sampled items."""
+    return context.call(nightly.twins, name)
+
+
+@task
+def shards(name: str, wave: int) -> list[str]:
+    """List the shards of one profile and wave."""
+    return shards_of(context.pull("plan"), name, wave)
+
+
+@task(trigger_rule=TriggerRule.ALL_DONE)
+def warm(shard: str) -> context.Summary:
+    """Warm one shard, whatever became of the shards before it: receipts say which dependencies failed."""
+    return context.call(nightly.warm, shard)
+
+
+@task
+def probe(name: str) -> context.Summary:
+    """Probe one profile's replicas, hottest first."""
+    return context.call(nightly.probe, name)
+
+
+@task
+def publish() -> context.Summary:
+    """Check the evidence as a whole and publish what passed."""
+    return context.call(nightly.publish)
+
+
+@task
+def replay_cold(name: str) -> context.Summary:
+    """Replay the first requests after as_of against the cold replicas, if asked to measure."""
+    return context.measure(nightly.replay, name, "cold")
+
+
+@task
+def replay_warm(name: str) -> context.Summary:
+    """Replay the same requests against the warm replicas, if asked to measure."""
+    return context.measure(nightly.replay, name, "warm")
+
+
+@task
+def report() -> context.Summary:
+    """Write the report."""
+    return context.call(nightly.report, context.report_folder())
