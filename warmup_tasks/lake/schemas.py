@@ -4,10 +4,12 @@ Records of ``items.py`` become Arrow schemas here; the bulk tables that never ex
 quarantine) are spelled out. ``docs/contracts.md`` lists them all. No reading, no writing.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
+from operator import attrgetter
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import pyarrow as pa
 
@@ -25,7 +27,9 @@ from warmup_tasks.items import (
     ReplicaState,
     TwinResult,
 )
+from warmup_tasks.lake.columns import rows_of, uncollected
 
+RecordT = TypeVar("RecordT", bound=Record)
 REQUESTS_SCHEMA = 1
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -108,12 +112,15 @@ FINGERPRINTS = schema_of(Fingerprint)
 MARKS = schema_of(Mark)
 
 
-def to_table(rows: list[Any], record: type[Record]) -> pa.Table:
+def to_table(rows: Sequence[Record], record: type[Record]) -> pa.Table:
     """Return records as an Arrow table with the record's schema; an empty list gives an empty table."""
-    return pa.Table.from_pylist([row.model_dump(mode="python") for row in rows], schema=schema_of(record))
+    schema = schema_of(record)
+    columns = zip(*map(attrgetter(*schema.names), rows), strict=True) if rows else ((),) * len(schema)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+    return pa.table(arrays, schema=schema)
 
 
-def from_table(table: pa.Table, record: type[Record]) -> list[Any]:
+def from_table(table: pa.Table, record: type[RecordT]) -> list[RecordT]:
     """Return an Arrow table as records, validated.
 
     Raises:
@@ -121,7 +128,8 @@ def from_table(table: pa.Table, record: type[Record]) -> list[Any]:
     """
     version = record.model_fields.get("schema_version")
     if version is not None and "schema_version" in table.column_names:
-        others = sorted(set(table["schema_version"].to_pylist()) - {version.default})
+        others = sorted(set(table["schema_version"].unique().to_pylist()) - {version.default})
         if others:
             raise ContractError(f"{record.__name__} rows of schema version {others}; this code reads {version.default}")
-    return [record.model_validate(row) for row in table.to_pylist()]
+    with uncollected():
+        return [record.model_validate(row) for row in rows_of(table)]
