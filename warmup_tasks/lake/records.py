@@ -6,18 +6,22 @@ Here live the few reads that several rooms share. What the records mean is in ``
 from dataclasses import dataclass
 from typing import TypeVar
 
+import pyarrow as pa
+
 from warmup_tasks.errors import ContractError
 from warmup_tasks.items import Payload, PlanRow, Receipt, Record
-from warmup_tasks.lake.schemas import from_table
+from warmup_tasks.lake.schemas import PAYLOADS, from_table
+from warmup_tasks.lake.selection import Where
 from warmup_tasks.lake.store import Lake
 
 RecordT = TypeVar("RecordT", bound=Record)
 Key = tuple[str, str | None]
+_BODIES = ("token_ids", "body_json")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The newest plan of a run: every row, chosen or not, and what must be sent."""
+    """The newest plan of a run, or some of its rows, chosen or not, and what must be sent for them."""
 
     rows: list[PlanRow]
     payloads: dict[str, Payload]
@@ -39,31 +43,46 @@ def key_of(record: PlanRow | Receipt) -> Key:
     return record.item_id, record.replica
 
 
-def read_plan(lake: Lake, run_id: str) -> Plan:
-    """Return the newest plan of a run.
+def read_plan(lake: Lake, run_id: str, where: Where | None = None, *, has_bodies: bool = True) -> Plan:
+    """Return the newest plan of a run, or some of its rows, with the payloads of these.
+
+    Args:
+        lake: the lake.
+        run_id: the run.
+        where: plan column → values, for instance ``{"shard": [shard]}``; None returns the whole plan.
+        has_bodies: False leaves out what is sent, prompts and tokens: who only needs names and numbers reads far less.
 
     Raises:
         ContractError: there is no plan.
     """
     ref = f"plan/{run_id}"
-    payloads = from_table(lake.read(ref, "payloads"), Payload)
-    return Plan(from_table(lake.read(ref, "plan"), PlanRow), {payload.payload_sha256: payload for payload in payloads})
+    rows = from_table(lake.read(ref, "plan", where=where), PlanRow)
+    needed = None if where is None else {row.payload_sha256 for row in rows if row.payload_sha256 is not None}
+    columns = None if has_bodies else [name for name in Payload.model_fields if name not in _BODIES]
+    found = lake.read(ref, "payloads", columns, None if needed is None else {"payload_sha256": needed})
+    for name in () if has_bodies else _BODIES:
+        found = found.append_column(name, pa.nulls(found.num_rows, PAYLOADS.field(name).type))
+    return Plan(rows, {payload.payload_sha256: payload for payload in from_table(found, Payload)})
 
 
-def partitions_of(lake: Lake, dataset: str, run_id: str) -> list[str]:
-    """Return the references of a run's partitions: ``dataset/<run_id>.<part>``, sorted."""
-    return [f"{dataset}/{name}" for name in lake.partitions(dataset) if name.startswith(f"{run_id}.")]
+def partitions_of(lake: Lake, dataset: str, run_id: str, part: str = "") -> list[str]:
+    """Return the references of a run's partitions: ``dataset/<run_id>.<part…>``, sorted."""
+    return [f"{dataset}/{name}" for name in lake.partitions(dataset, f"{run_id}.{part}")]
 
 
-def read_all(lake: Lake, dataset: str, run_id: str, record: type[RecordT]) -> list[RecordT]:
-    """Return the records of all of a run's partitions; the table is called as the data set."""
-    return [row for ref in partitions_of(lake, dataset, run_id) for row in from_table(lake.read(ref, dataset), record)]
+def read_all(lake: Lake, dataset: str, run_id: str, record: type[RecordT], part: str = "") -> list[RecordT]:
+    """Return the records of a run's partitions, of those that begin with ``part``; the table is named as the data set.
+
+    A profile's partitions begin with its name, but so may those of another profile.
+    """
+    refs = partitions_of(lake, dataset, run_id, part)
+    return [row for ref in refs for row in from_table(lake.read(ref, dataset), record)]
 
 
 def read_part(lake: Lake, dataset: str, partition: str, record: type[RecordT]) -> list[RecordT]:
     """Return the records of one partition, none where it was not published."""
     try:
-        return list(from_table(lake.read(f"{dataset}/{partition}", dataset), record))
+        return from_table(lake.read(f"{dataset}/{partition}", dataset), record)
     except ContractError:
         if lake.latest(dataset, partition) is None:
             return []

@@ -22,6 +22,7 @@ from warmup_tasks.errors import ContractError
 from warmup_tasks.lake import queries
 from warmup_tasks.lake.filesystem import Files
 from warmup_tasks.lake.manifest import DataFile, Manifest, Ref, TableEntry, check_name, content_digest
+from warmup_tasks.lake.selection import Where, read_rows
 
 TableSource: TypeAlias = "pa.Table | pa.RecordBatchReader | Sequence[pa.RecordBatchReader]"
 _ROW_GROUP_ROWS = 4_096
@@ -107,16 +108,22 @@ class Lake:
         newest = self._newest(check_name("dataset", dataset), check_name("partition", partition))
         return str(Ref(dataset, partition, newest)) if newest else None
 
-    def partitions(self, dataset: str) -> list[str]:
-        """Return the partitions of a data set that have a version, sorted."""
-        return [name for name in self._files.names(check_name("dataset", dataset)) if self._newest(dataset, name)]
+    def partitions(self, dataset: str, prefix: str = "") -> list[str]:
+        """Return the partitions of a data set that have a version, sorted; of those whose name begins with ``prefix``.
 
-    def read(self, ref: str, table: str) -> pa.Table:
-        """Return one table of a partition.
+        Each is looked at, which takes time on object storage: name the prefix where it is known.
+        """
+        names = self._files.names(check_name("dataset", dataset))
+        return [name for name in names if name.startswith(prefix) and self._newest(dataset, name)]
+
+    def read(self, ref: str, table: str, columns: Sequence[str] | None = None, where: Where | None = None) -> pa.Table:
+        """Return one table of a partition, or some of its columns and rows.
 
         Args:
             ref: ``dataset/partition`` (newest) or ``dataset/partition@000001``.
             table: its name.
+            columns: to read; None reads all.
+            where: column → the values that a row may have in it; see ``selection.py`` for what that saves.
 
         Raises:
             ContractError: there is no such partition, version or table.
@@ -124,7 +131,10 @@ class Lake:
         parts = []
         for file in self._entry(ref, table).files:
             with self._files.open(file.path, "rb") as handle:
-                parts.append(pq.read_table(handle))
+                if where:
+                    parts.append(read_rows(pq.ParquetFile(handle), columns, where))
+                else:
+                    parts.append(pq.read_table(handle, columns=None if columns is None else list(columns)))
         return pa.concat_tables(parts)
 
     def files(self, ref: str, table: str) -> list[str]:

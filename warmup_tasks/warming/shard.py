@@ -4,21 +4,20 @@ Receipts of a shard are published together when it has ended; a task that runs a
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Any
 
 import redis as redis_client
 
-from warmup_tasks.items import KINDS, Arm, Outcome, PlanRow, Reason, Receipt
-from warmup_tasks.lake.records import Key, key_of, read_all, read_plan
+from warmup_tasks.items import KINDS, Arm, PlanRow, Reason, Receipt
+from warmup_tasks.lake.records import Key, key_of, read_plan
 from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
-from warmup_tasks.planning.graph import DependencyGraph
-from warmup_tasks.planning.graph import Key as NodeKey
 from warmup_tasks.runs import Run
 from warmup_tasks.settings import FleetFile
+from warmup_tasks.warming.before import Before
 from warmup_tasks.warming.registry import WARMERS
 from warmup_tasks.warming.work import Attempt, OpenEngine, Work
 
@@ -51,34 +50,20 @@ async def warm_shard(
         RetryLaterError: the shard's replica, or Redis, does not answer.
         GiveUpError: somebody has to change something first; the message says what.
     """
-    plan = read_plan(lake, run.run_id)
+    plan = read_plan(lake, run.run_id, {"shard": [shard]})
     rows = sorted(
-        (row for row in plan.rows if row.shard == shard and row.is_chosen and row.arm is Arm.WARM),
+        (row for row in plan.rows if row.is_chosen and row.arm is Arm.WARM),
         key=lambda row: (KINDS[row.kind].order_in_wave, row.order),
     )
-    wave = min((row.wave for row in rows), default=0)
-    earlier = {key_of(r): r for r in read_all(lake, "receipts", run.run_id, Receipt) if r.wave < wave}
-    fallen = _fallen(plan.rows, earlier, wave)
-    async with Work(lake, run, shard, fleet, plan, earlier, redis, open_engine, now) as work:
+    before = Before.of(lake, run, rows[0].profile, rows[0].wave) if rows else Before.nothing()
+    fallen = before.fallen(rows)
+    async with Work(lake, run, shard, fleet, plan, before.witnesses, redis, open_engine, now) as work:
         attempts = {key_of(row): work.skipped(Reason.DEPENDENCY_FAILED) for row in rows if key_of(row) in fallen}
         for kind, members in groupby((row for row in rows if key_of(row) not in fallen), key=lambda row: row.kind):
             attempts |= await WARMERS[kind](work, list(members))
     receipts = [_receipt(run, row, attempts) for row in rows]
     ref = lake.publish("receipts", f"{run.run_id}.{shard}", {"receipts": to_table(receipts, Receipt)})
     return ref, _summary(receipts)
-
-
-def _fallen(plan: Sequence[PlanRow], earlier: Mapping[Key, Receipt], wave: int) -> set[Key]:
-    """Return the keys of what depends on something that did not come about in an earlier wave, as the graph says."""
-    carried_out = [row for row in plan if row.is_chosen]
-    lost = [
-        NodeKey(*key_of(row)) for row in carried_out if row.wave < wave and not _came_about(earlier.get(key_of(row)))
-    ]
-    return set(DependencyGraph(carried_out).dependants_to_skip(lost))
-
-
-def _came_about(receipt: Receipt | None) -> bool:
-    return receipt is not None and receipt.outcome is Outcome.WARMED
 
 
 def _receipt(run: Run, row: PlanRow, attempts: dict[Key, Attempt]) -> Receipt:
