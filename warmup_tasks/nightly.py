@@ -5,13 +5,13 @@ prompts). Each is idempotent: a second call with the same arguments leaves the s
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from warmup_tasks.errors import ConfigurationError, RejectItemError
 from warmup_tasks.items import PromptBody, ReplicaState
-from warmup_tasks.runs import Run
+from warmup_tasks.runs import Run, time_of
 from warmup_tasks.settings import FleetFile, RunRequest, Site, load_fleet, load_profiles
 
 if TYPE_CHECKING:
@@ -20,6 +20,31 @@ if TYPE_CHECKING:
 Summary = dict[str, Any]
 Progress = Callable[[int, int], None]
 Tokenize = Callable[[list[tuple[PromptBody, str]]], list[list[int] | RejectItemError]]
+
+
+def begin(
+    lake_uri: str,
+    request: RunRequest,
+    explicit: Mapping[str, Any] | None = None,
+    default_as_of: datetime | None = None,
+) -> Run:
+    """Return the run of a request, with the parameters that hold for it now.
+
+    Args:
+        lake_uri: holds what earlier nights tuned.
+        request: the operator's wishes.
+        explicit: golden parameter → value, only those that an operator really set; these win over tuned values.
+        default_as_of: see :meth:`Run.of`.
+
+    Raises:
+        ConfigurationError: a parameter is refused, or there is no time to plan from.
+    """
+    from warmup_tasks.lake import Lake
+    from warmup_tasks.tuning.published import effective_parameters
+
+    as_of = time_of(request, default_as_of)
+    parameters, origins = effective_parameters(Lake(lake_uri), as_of, explicit, models=request.models)
+    return Run.of(request, parameters=parameters, default_as_of=as_of, origins=origins)
 
 
 def extract(site: Site, run: Run, progress: Progress | None = None) -> Summary:
@@ -108,6 +133,29 @@ def plan(site: Site, run: Run) -> Summary:
     fleet, profiles = load_fleet(site.fleet_path), load_profiles(site.profiles_path)
     _, summary = make_plan(lake, run, fleet, profiles, states, tombstones=tombstones)
     return summary
+
+
+def tune(site: Site, run: Run, progress: Progress | None = None) -> Summary:
+    """Tune the parameters of later nights on this night's log, within ``tuning_time_s``; off in a dry run.
+
+    This night's own plan is not touched, so planning and warming need not wait. Whatever goes wrong with a class, its
+    last values stay, and its verdict says so; ``tuning_nights/<run>`` holds the whole account.
+    """
+    from time import monotonic
+
+    from warmup_tasks.lake import Lake
+    from warmup_tasks.lake.schemas import from_table
+    from warmup_tasks.tuning.nightly import Budget, brief
+    from warmup_tasks.tuning.nightly import tune as tune_classes
+    from warmup_tasks.tuning.replicas import of_survey
+
+    if run.request.dry_run or not run.request.tuning_time_s:
+        return {"classes": {}, "problem": None}
+    lake = Lake(site.lake_uri)
+    states = from_table(lake.read(f"replicas/{run.run_id}", "replicas"), ReplicaState)
+    budget = Budget(run.request.tuning_time_s, monotonic)
+    account = tune_classes(lake, run, load_fleet(site.fleet_path).served, of_survey(states), budget, progress=progress)
+    return brief(account)
 
 
 def replay(site: Site, run: Run, profile: str, arm: str) -> Summary:

@@ -15,6 +15,28 @@ from warmup_tasks.parameters import GoldenParameters, load_parameters
 from warmup_tasks.settings import RunPolicy, RunRequest, validate
 
 
+class Origins(BaseModel):
+    """Where a run's parameters come from; those named nowhere have their default.
+
+    Attributes:
+        tuning_ref: the partition in the lake that tuned values were taken from; None: there was none to take.
+        tuned: parameter → the night that tuned it last.
+        set_by_operator: names; these win over tuned values.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tuning_ref: str | None = None
+    tuned: dict[str, datetime] = {}
+    set_by_operator: tuple[str, ...] = ()
+
+    def told(self, name: str) -> str:
+        """Return in words where a parameter's value comes from."""
+        if name in self.set_by_operator:
+            return "set by the operator"
+        return f"tuned on {self.tuned[name]:%Y-%m-%d}" if name in self.tuned else "default"
+
+
 class Run(BaseModel):
     """A run, small enough to travel through XCom as JSON: no prompt, no data, no secret."""
 
@@ -25,6 +47,7 @@ class Run(BaseModel):
     request: RunRequest
     policy: RunPolicy
     parameters: GoldenParameters
+    origins: Origins = Origins()
 
     @classmethod
     def of(
@@ -34,6 +57,7 @@ class Run(BaseModel):
         parameters: GoldenParameters | None = None,
         *,
         default_as_of: datetime | None = None,
+        origins: Origins | None = None,
     ) -> Self:
         """Return the run for a request.
 
@@ -42,37 +66,55 @@ class Run(BaseModel):
             policy: evaluation constants.
             parameters: golden parameters.
             default_as_of: the data interval's end of a scheduled run.
+            origins: of the parameters; None: all are defaults, or nobody asks.
 
         Raises:
             ConfigurationError: no as_of anywhere, or one without a time zone.
         """
-        as_of = request.as_of or default_as_of
-        if as_of is None:
-            raise ConfigurationError("as_of: give the time to plan from, such as 2026-11-27T02:00:00+00:00")
-        if as_of.tzinfo is None:
-            raise ConfigurationError(
-                f"as_of: {as_of.isoformat()} has no time zone; write for instance +00:00 behind it"
-            )
-        as_of = as_of.astimezone(UTC)
+        as_of = time_of(request, default_as_of)
         policy, parameters = policy or RunPolicy(), parameters or GoldenParameters()
         asked = request.model_copy(update={"as_of": as_of})
         if asked.max_twins is not None:
             policy = policy.model_copy(update={"max_twins_per_replica": asked.max_twins})
         wishes = [part.model_dump(mode="json") for part in (asked, policy, parameters)]
         run_id = f"{as_of:%Y%m%dT%H%M%SZ}-{digest(wishes)[:8]}"
-        return cls(run_id=run_id, as_of=as_of, request=asked, policy=policy, parameters=parameters)
+        return cls(
+            run_id=run_id,
+            as_of=as_of,
+            request=asked,
+            policy=policy,
+            parameters=parameters,
+            origins=origins or Origins(),
+        )
 
 
-def wishes_of(values: Mapping[str, Any], what: str = "params") -> tuple[RunRequest, GoldenParameters]:
-    """Return a run's typed wishes from names and values, as a form, a command line or a file gives them.
+def time_of(request: RunRequest, default_as_of: datetime | None = None) -> datetime:
+    """Return the time that a run plans from, UTC.
+
+    Raises:
+        ConfigurationError: no as_of anywhere, or one without a time zone.
+    """
+    as_of = request.as_of or default_as_of
+    if as_of is None:
+        raise ConfigurationError("as_of: give the time to plan from, such as 2026-11-27T02:00:00+00:00")
+    if as_of.tzinfo is None:
+        raise ConfigurationError(f"as_of: {as_of.isoformat()} has no time zone; write for instance +00:00 behind it")
+    return as_of.astimezone(UTC)
+
+
+def wishes_of(values: Mapping[str, Any], what: str = "params") -> tuple[RunRequest, dict[str, Any]]:
+    """Return a run's request, and the parameters that an operator set, from names and values of a form or options.
 
     Args:
-        values: field of :class:`RunRequest` or :class:`GoldenParameters` → value; absent fields take their default.
+        values: field of :class:`RunRequest` or :class:`GoldenParameters` → value. Absent fields of the request take
+            their default; a parameter that is absent or null is not set: tuning decides, else its default stands.
         what: where they stand, for the message.
 
     Raises:
         ConfigurationError: a value has the wrong type or range, or a name is unknown; the message names it.
     """
-    parameters = {name: values[name] for name in GoldenParameters.model_fields if name in values}
-    request = {name: value for name, value in values.items() if name not in parameters}
-    return validate(request, RunRequest, what), load_parameters(parameters)
+    request = {name: value for name, value in values.items() if name not in GoldenParameters.model_fields}
+    asked = validate(request, RunRequest, what)
+    given = {name: values[name] for name in GoldenParameters.model_fields if values.get(name) is not None}
+    known = load_parameters(given).model_dump(mode="json")
+    return asked, {name: known[name] for name in given}

@@ -288,6 +288,9 @@ class RunRequest(Strict):
     max_answers: int | None = Field(
         None, ge=0, description="Generate at most so many default answers and QA pairs, best first; empty: all planned."
     )
+    tuning_time_s: int = Field(
+        300, ge=0, le=14_400, description="Time for tuning the parameters that later nights take, in s; 0 is off."
+    )
     dry_run: bool = Field(False, description="Plan only: show what would be warmed and what it costs.")
     seed: int = Field(7, ge=0)
 

@@ -25,23 +25,24 @@ def test_each_default_passes_its_own_rules_and_builds_the_default_models() -> No
     from warmup_tasks.runs import wishes_of
 
     values = {name: param.resolve() for name, param in form().items()}
-    assert wishes_of(values) == (RunRequest(), GoldenParameters())
-    assert wishes_of({}) == (RunRequest(), GoldenParameters())
+    assert wishes_of(values) == (RunRequest(), {}), "nothing that nobody typed counts as set"
+    assert wishes_of({}) == (RunRequest(), {})
 
 
 def test_limits_choices_types_and_sections_come_from_the_fields() -> None:
     shown = form()
     assert shown["top_k"].schema == {
-        "type": "integer", "minimum": 10, "maximum": 100_000, "section": "Golden parameters",
+        "type": ["integer", "null"], "minimum": 10, "maximum": 100_000, "section": "Golden parameters",
     }  # fmt: skip
-    assert shown["prefetch_strategy"].schema["enum"] == ["static", "dynamic", "adaptive"]
+    assert shown["prefetch_strategy"].schema["enum"] == ["static", "dynamic", "adaptive", None]
+    assert shown["seed"].schema["type"] == "integer"
     assert shown["as_of"].schema["type"] == ["string", "null"]
     assert shown["as_of"].schema["format"] == "date-time"
     assert shown["as_of"].schema["section"] == "What to run"
     assert shown["models"].schema["items"] == {"type": "string"}
     assert shown["cache_granularity_tokens"].schema["type"] == ["integer", "null"]
-    assert shown["heat_tau_fast_s"].schema["type"] == "number"
-    assert shown["heat_tau_fast_s"].description == "Fast decay of the heat. Unit: s."
+    assert shown["heat_tau_fast_s"].schema["type"] == ["number", "null"]
+    assert shown["heat_tau_fast_s"].description == "Fast decay of the heat. Empty: as tuned, else 30. Unit: s."
     assert all(param.description for name, param in shown.items() if name != "seed")
 
 
@@ -87,7 +88,8 @@ def test_the_models_refuse_what_goes_round_the_form(values: dict[str, Any], name
 def test_what_an_operator_types_arrives_typed() -> None:
     from warmup_tasks.runs import wishes_of
 
-    request, parameters = wishes_of({"as_of": "2026-11-27T02:00:00+01:00", "models": ["m"], "top_k": 50})
+    values = {"as_of": "2026-11-27T02:00:00+01:00", "models": ["m"], "top_k": 50, "budget_share": None}
+    request, explicit = wishes_of(values)
     assert request.as_of is not None
     assert request.as_of.astimezone(UTC) == datetime(2026, 11, 27, 1, tzinfo=UTC)
-    assert (request.models, parameters.top_k) == (["m"], 50)
+    assert (request.models, explicit) == (["m"], {"top_k": 50})

@@ -8,10 +8,12 @@ import pytest
 
 from tests.dags import nights
 from warmup_tasks.errors import ConfigurationError, ContractError
+from warmup_tasks.settings import Site
 
 RUN_AFTER = datetime(2026, 11, 28, 9, 30, 5, tzinfo=UTC)
 INTERVAL_END = datetime(2026, 11, 28, 2, tzinfo=UTC)
 LOGICAL = datetime(2026, 11, 27, 2, tzinfo=UTC)
+SITE = Site.from_environment(nights.SITE_ENV)
 
 
 def context(run_type: str, params: dict[str, Any] | None = None, **dates: datetime) -> dict[str, Any]:
@@ -22,7 +24,7 @@ def context(run_type: str, params: dict[str, Any] | None = None, **dates: dateti
 def as_of(given: dict[str, Any]) -> datetime:
     from warmup_tasks.airflow.context import run_from
 
-    return run_from(given).as_of
+    return run_from(given, SITE).as_of
 
 
 def test_a_scheduled_run_and_a_backfill_plan_from_their_interval_s_end() -> None:
@@ -50,7 +52,7 @@ def test_a_run_survives_the_way_through_xcom() -> None:
     from warmup_tasks.airflow.context import run_from
     from warmup_tasks.runs import Run
 
-    run = run_from(context("manual", {"top_k": 50, "tenants": ["acme/eu"], "seed": 3}))
+    run = run_from(context("manual", {"top_k": 50, "tenants": ["acme/eu"], "seed": 3}), SITE)
     sent = json.dumps(run.model_dump(mode="json"))
     assert Run.model_validate(json.loads(sent)) == run
     assert len(sent) < 4096

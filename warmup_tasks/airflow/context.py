@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 from airflow.sdk import Connection, get_current_context
 from airflow.sdk.exceptions import AirflowNotFoundException, AirflowSkipException
 
+from warmup_tasks import nightly
 from warmup_tasks.errors import ConfigurationError, ContractError
 from warmup_tasks.runs import Run, wishes_of
 from warmup_tasks.settings import Site
@@ -27,27 +28,28 @@ SUMMARY_MAX_BYTES = 65_536
 Summary = dict[str, Any]
 
 
-def run_from(context: Mapping[str, Any]) -> Run:
-    """Return the run that a DAG run asks for.
+def run_from(context: Mapping[str, Any], site: Site) -> Run:
+    """Return the run that a DAG run asks for, with the parameters that hold for it now.
 
     Plan time is the ``as_of`` param where given. Otherwise a manual run plans from its logical date, or, where that is
     null, from the moment that it was queued for (``run_after``); every other run plans from its data interval's end.
 
     Args:
         context: Airflow's task context; ``logical_date`` and ``data_interval_end`` may be absent.
+        site: its lake holds what earlier nights tuned.
 
     Raises:
         ConfigurationError: a param is refused; the message names it.
     """
-    request, parameters = wishes_of(context["params"])
+    request, explicit = wishes_of(context["params"])
     dag_run = context["dag_run"]
     named = "logical_date" if dag_run.run_type == "manual" else "data_interval_end"
-    return Run.of(request, parameters=parameters, default_as_of=context.get(named) or dag_run.run_after)
+    return nightly.begin(site.lake_uri, request, explicit, context.get(named) or dag_run.run_after)
 
 
 def begin() -> Summary:
     """Return the run of the current DAG run as JSON, for the tasks that follow."""
-    return run_from(get_current_context()).model_dump(mode="json")
+    return run_from(get_current_context(), current_site()).model_dump(mode="json")
 
 
 def current_run() -> Run:

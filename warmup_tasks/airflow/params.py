@@ -19,14 +19,31 @@ KEPT = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength
 
 
 def form() -> dict[str, Param]:
-    """Return the Params of a run: every field of the request, then every golden parameter."""
-    return {**_params(RunRequest, REQUEST_SECTION), **_params(GoldenParameters, PARAMETERS_SECTION)}
+    """Return the Params of a run: every field of the request, then every golden parameter.
+
+    A golden parameter is empty, so that what arrives is what an operator really set: Airflow hands on a default that
+    stands in the form as if somebody had typed it, and no tuned value would ever count.
+    """
+    return {**_params(RunRequest, REQUEST_SECTION), **_params(GoldenParameters, PARAMETERS_SECTION, are_empty=True)}
 
 
-def _params(model: type[BaseModel], section: str) -> dict[str, Param]:
+def _params(model: type[BaseModel], section: str, *, are_empty: bool = False) -> dict[str, Param]:
     schema = model.model_json_schema()
     definitions = schema.get("$defs", {})
-    return {name: _param(field, definitions, section) for name, field in schema["properties"].items()}
+    fields = {name: _emptied(field) if are_empty else field for name, field in schema["properties"].items()}
+    return {name: _param(field, definitions, section) for name, field in fields.items()}
+
+
+def _emptied(field: dict[str, Any]) -> dict[str, Any]:
+    """Return a field that may be left empty and says what that means."""
+    if field["default"] is None:
+        return field
+    said = {"description": f"{field['description']} Empty: as tuned, else {_plain(field['default'])}."}
+    return {**field, "anyOf": [field, {"type": "null"}], "default": None, **said}
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _param(field: dict[str, Any], definitions: dict[str, Any], section: str) -> Param:
@@ -35,6 +52,8 @@ def _param(field: dict[str, Any], definitions: dict[str, Any], section: str) -> 
     for shape in shapes:
         rules |= {key: shape[key] for key in (*KEPT, "enum", "items") if key in shape}
     types = [shape["type"] for shape in shapes]
+    if "enum" in rules and "null" in types:
+        rules["enum"] = [*rules["enum"], None]
     unit = f" Unit: {field['unit']}." if field.get("unit") not in (None, "name") else ""
     return Param(
         field.get("default"),

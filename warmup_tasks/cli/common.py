@@ -10,8 +10,10 @@ import yaml
 from rich.console import Console
 from rich.progress import Progress
 
+from warmup_tasks import nightly
 from warmup_tasks.errors import ConfigurationError, WarmupError
 from warmup_tasks.runs import Run, wishes_of
+from warmup_tasks.settings import Site
 
 out, err = Console(), Console(stderr=True)
 
@@ -80,8 +82,8 @@ def values_of(pairs: list[str] | None) -> dict[str, Any]:
     return values
 
 
-def run_of(as_of: str, log: str, log_format: str, wishes: list[str] | None) -> Run:
-    """Return the run that a command's options name."""
+def run_of(site: Site, as_of: str, log: str, log_format: str, wishes: list[str] | None) -> Run:
+    """Return the run that a command's options name, with the parameters that earlier nights tuned for it."""
     asked = {"as_of": as_of or None, "log": log, "log_format": log_format, **values_of(wishes)}
-    request, parameters = wishes_of(asked, "options")
-    return Run.of(request, parameters=parameters)
+    request, explicit = wishes_of(asked, "options")
+    return nightly.begin(site.lake_uri, request, explicit)

@@ -38,7 +38,8 @@ def register(app: typer.Typer) -> None:
 def plan(as_of: AsOf, log: Log = "", log_format: Format = "auto", wishes: Wishes = None, is_json: Json = False) -> None:
     """Survey the replicas and choose what to warm: shows items, capacity use and cost; warms nothing."""
     with errors_for_people():
-        site, asked = Site.from_environment(), run_of(as_of, log, log_format, wishes)
+        site = Site.from_environment()
+        asked = run_of(site, as_of, log, log_format, wishes)
         profile = nightly.profile(site, asked)
         show({"run_id": asked.run_id, "profile": profile, "plan": nightly.plan(site, asked)}, is_json)
 
@@ -68,7 +69,8 @@ def explain(
 def warm(as_of: AsOf, log: Log = "", log_format: Format = "auto", wishes: Wishes = None, is_json: Json = False) -> None:
     """Carry out the plan of the same options: cold twins first, then the waves in order."""
     with errors_for_people():
-        site, asked = Site.from_environment(), run_of(as_of, log, log_format, wishes)
+        site = Site.from_environment()
+        asked = run_of(site, as_of, log, log_format, wishes)
         show(nightly.twins_and_waves(site, asked), is_json)
 
 
@@ -77,7 +79,8 @@ def validate(
 ) -> None:
     """Probe what was warmed, hottest first, and publish marks for what is proved."""
     with errors_for_people():
-        site, asked = Site.from_environment(), run_of(as_of, log, log_format, wishes)
+        site = Site.from_environment()
+        asked = run_of(site, as_of, log, log_format, wishes)
         show(nightly.probes_and_marks(site, asked), is_json)
 
 

@@ -112,4 +112,5 @@ def agent(
 
     with errors_for_people():
         site = Site.from_environment()
-        serve(load_fleet(site.fleet_path), site.redis_url, port=port, host=host, poll_s=poll_s)
+        where: dict[str, Any] = {"port": port, "host": host, "poll_s": poll_s, "lake_uri": site.lake_uri}
+        serve(load_fleet(site.fleet_path), site.redis_url, **where)

@@ -26,14 +26,16 @@ from warmup_tasks.local.redis_server import RedisServer
 from warmup_tasks.local.traffic import Traffic, traffic_of
 from warmup_tasks.reporting.summary import RunSummary
 from warmup_tasks.resources import dags_path, include_path
-from warmup_tasks.runs import Run, wishes_of
+from warmup_tasks.runs import wishes_of
 from warmup_tasks.serving.connection import connect
 from warmup_tasks.serving.epochs import EpochStore
-from warmup_tasks.settings import FleetFile, Site, load_profiles
+from warmup_tasks.settings import FleetFile, RunRequest, Site, load_profiles
 from warmup_tasks.sources.sample_log import DEFAULT_AS_OF, write_sample_log
 
 DAG_ID = "nightly_warmup"
 MEASURE_WINDOW_S = 300
+TUNING_TIME_S = 10
+"""Tasks run one after the other here, so a night's tuning is felt; it is cut to what a first look needs."""
 AGENT_DEADLINE_S = 30.0
 RETRY_PAUSE = timedelta(seconds=2)
 SAMPLE_SEED, SAMPLE_DAYS = 7, 3
@@ -81,12 +83,13 @@ class LocalNight:
         given = {} if self.engine_urls else ENGINES[self.engine]
         values = {
             "measure_window_s": MEASURE_WINDOW_S,
+            "tuning_time_s": TUNING_TIME_S,
             **given,
             **self.wishes,
             "log": log,
             "log_format": self.log_format,
         }
-        request, parameters = wishes_of(values, "options")
+        request, explicit = wishes_of(values, "options")
         lake_uri = str(folder / "lake" / digest([log, self.log_format])[:12])
         with console.status(f"reading {log}"):
             read = nightly.read_log(lake_uri, request)
@@ -95,7 +98,7 @@ class LocalNight:
         console.print(f"{read['requests_read']} records read, plan time {request.as_of}", highlight=False)
         with ExitStack() as stack:
             site = self._start(traffic, lake_uri, folder, stack, console)
-            summary = _night(site, Run.of(request, parameters=parameters), folder, console)
+            summary = _night(site, request, explicit, folder, console)
             if linger is not None:
                 linger(site, summary)
             return summary
@@ -138,8 +141,9 @@ def _start_agent(site: Site, found: FleetFile, folder: Path, stack: ExitStack) -
         agent.wait_until(lambda: all(epochs.read_many(names)), AGENT_DEADLINE_S)
 
 
-def _night(site: Site, run: Run, folder: Path, console: Console) -> RunSummary:
-    conf = {**run.request.model_dump(mode="json"), **run.parameters.model_dump(mode="json")}
+def _night(site: Site, request: RunRequest, explicit: Mapping[str, Any], folder: Path, console: Console) -> RunSummary:
+    run = nightly.begin(site.lake_uri, request, explicit)
+    conf = {**request.model_dump(mode="json"), **explicit}
     with console.status("starting Airflow") as status:
 
         def tell(event: TaskEvent) -> None:

@@ -5,6 +5,7 @@ The data set is ``tuning/<model>.<adapter or base>.<request type>``. A run takes
 then tuned values, then what an operator sets.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,11 +14,14 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from warmup_tasks.errors import ConfigurationError
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.parameters import GoldenParameters, load_parameters
+from warmup_tasks.runs import Origins
 from warmup_tasks.tuning.sensitivity import Sensitivity
-from warmup_tasks.tuning.study import Trial
 from warmup_tasks.tuning.traffic import partition_name
+
+logger = logging.getLogger(__name__)
 
 DATASET = "tuning"
 
@@ -31,27 +35,6 @@ PARAMETERS = pa.schema(
     ]
 )
 """One row a parameter. Grain: name."""
-
-TRIALS = pa.schema(
-    [
-        ("number", pa.int64()),
-        ("params", pa.string()),  # JSON
-        ("value", pa.float64()),  # the objective; null: pruned
-        ("is_feasible", pa.bool_()),
-        ("facts", pa.string()),  # JSON
-    ]
-)
-"""One row a finished trial. Grain: number."""
-
-CURVES = pa.schema(
-    [
-        ("parameter", pa.string()),
-        ("value", pa.string()),  # JSON
-        ("objective", pa.float64()),
-        ("deviation", pa.float64()),
-    ]
-)
-"""The predicted objective over one parameter, the others as in the trials. Grain: parameter, value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +63,10 @@ def publish(
     lake: Lake,
     partition: str,
     values: Mapping[str, Any],
-    trials: Sequence[Trial],
     found: Sensitivity,
     meta: Mapping[str, Any],
 ) -> str:
-    """Publish a night's values with what they rest on, and return the reference."""
+    """Publish a night's values, and return the reference; what they rest on stands in the night's account."""
     defaults = GoldenParameters().model_dump(mode="json")
     parameters = [
         {
@@ -96,26 +78,8 @@ def publish(
         }
         for name, default in defaults.items()
     ]
-    rows = [
-        {
-            "number": one.number,
-            "params": _json(one.params),
-            "value": one.value,
-            "is_feasible": one.is_feasible,
-            "facts": _json(dict(one.facts)),
-        }
-        for one in trials
-    ]
-    curves = [
-        {"parameter": p.parameter, "value": _json(p.value), "objective": p.objective, "deviation": p.deviation}
-        for p in found.curves
-    ]
-    tables = {
-        "parameters": pa.Table.from_pylist(parameters, schema=PARAMETERS),
-        "trials": pa.Table.from_pylist(rows, schema=TRIALS),
-        "curves": pa.Table.from_pylist(curves, schema=CURVES),
-    }
-    return lake.publish(DATASET, partition, tables, {**meta, "values": dict(values)})
+    table = pa.Table.from_pylist(parameters, schema=PARAMETERS)
+    return lake.publish(DATASET, partition, {"parameters": table}, {**meta, "values": dict(values)})
 
 
 def tuned_values(lake: Lake, model: str, adapter: str | None, request_type: str, as_of: datetime) -> TunedValues | None:
@@ -130,10 +94,11 @@ def effective_parameters(
     *,
     models: Sequence[str] = (),
     for_plan: bool = True,
-) -> tuple[GoldenParameters, str | None]:
-    """Return the parameters of a run and the reference of the tuned values in them.
+) -> tuple[GoldenParameters, Origins]:
+    """Return the parameters of a run, and where each comes from.
 
-    Defaults, then the tuned values of the class with most requests, then what the operator set.
+    Defaults, then the tuned values of the class with most requests, then what the operator set. Tuned values that the
+    fields no longer take are left out, with a warning: tuning never fails a run.
 
     Args:
         lake: holds earlier nights.
@@ -143,13 +108,27 @@ def effective_parameters(
         for_plan: only values that suit a nightly plan; False: those of passive triggers too.
 
     Raises:
-        ConfigurationError: a value is refused; the message names the field.
+        ConfigurationError: a value that the operator set is refused; the message names the field.
     """
+    explicit = dict(explicit or {})
+    own = load_parameters(explicit)
     known = [_newest(lake, partition, as_of, models) for partition in lake.partitions(DATASET)]
     usable = [one for one in known if one is not None and (one.suits_plan or not for_plan)]
     chosen = max(usable, key=lambda one: (one.requests, one.ref), default=None)
-    tuned = chosen.values if chosen is not None else {}
-    return load_parameters({**tuned, **(explicit or {})}), chosen.ref if chosen is not None else None
+    if chosen is None:
+        return own, Origins(set_by_operator=tuple(explicit))
+    try:
+        parameters = load_parameters({**chosen.values, **explicit})
+    except ConfigurationError as error:
+        logger.warning("the tuned values of %s are left out: %s", chosen.ref, error)
+        return own, Origins(set_by_operator=tuple(explicit))
+    defaults = GoldenParameters().model_dump(mode="json")
+    tuned = {
+        name: datetime.fromisoformat(chosen.tuned_at[name]) if name in chosen.tuned_at else chosen.as_of
+        for name, value in chosen.values.items()
+        if name not in explicit and (name in chosen.tuned_at or value != defaults[name])
+    }
+    return parameters, Origins(tuning_ref=chosen.ref, tuned=tuned, set_by_operator=tuple(explicit))
 
 
 def _newest(lake: Lake, partition: str, as_of: datetime, models: Sequence[str] = ()) -> TunedValues | None:

@@ -1,6 +1,7 @@
 """Traffic classes (spec 0: model × adapter × request type) and the stretches of their logs that serve for trials."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -13,7 +14,9 @@ from warmup_tasks.lake.store import Lake
 from warmup_tasks.replay.accesses import Accesses, Floats
 from warmup_tasks.replay.logs import read_accesses
 from warmup_tasks.resources import sql
-from warmup_tasks.settings import FleetFile
+
+NameOf = Callable[[str | None, str | None], tuple[str, str | None] | None]
+"""Logged model and adapter → those that serve it, under their own names; None: nobody does."""
 
 BASE = "base"
 """Stands for "no adapter" in a class's name."""
@@ -23,10 +26,10 @@ _NAMES = pa.schema([("model", pa.string()), ("adapter", pa.string()), ("request_
 
 @dataclass(frozen=True, slots=True)
 class TrafficClass:
-    """Requests that are tuned together, under the fleet's names.
+    """Requests that are tuned together, under the names that serve them.
 
     Attributes:
-        model: as the fleet calls it.
+        model: its served name.
         adapter: likewise; None: the base model.
         request_type: chat, completion, unknown.
         requests: how many there are in the window.
@@ -55,12 +58,12 @@ def _safe(text: str) -> str:
     return plain if plain == text and text[:1].isalnum() else f"x{plain}-{digest(text)[:8]}"
 
 
-def traffic_classes(lake: Lake, fleet: FleetFile, since: datetime, until: datetime) -> list[TrafficClass]:
-    """Return the classes that the fleet serves, the most asked for first.
+def traffic_classes(lake: Lake, name_of: NameOf, since: datetime, until: datetime) -> list[TrafficClass]:
+    """Return the classes that are served, the most asked for first.
 
     Args:
         lake: holds ``requests/<day>``.
-        fleet: gives models and adapters their names.
+        name_of: gives models and adapters their names.
         since: UTC.
         until: UTC.
     """
@@ -70,7 +73,7 @@ def traffic_classes(lake: Lake, fleet: FleetFile, since: datetime, until: dateti
     counted = lake.query(sql("tuning/traffic_classes"), {"requests": refs}, {"since": since, "until": until})
     found: dict[tuple[str, str | None, str], TrafficClass] = {}
     for row in counted.to_pylist():
-        served = fleet.served(row["model"], row["adapter"])
+        served = name_of(row["model"], row["adapter"])
         if served is None:
             continue
         key = (*served, row["request_type"])
@@ -116,16 +119,21 @@ def every_nth(accesses: Accesses, replicas: int) -> Accesses:
     )
 
 
-def busiest(times_s: Floats, since_s: float, until_s: float, length_s: float) -> tuple[float, float]:
-    """Return the stretch of at most ``length_s`` within [since_s, until_s) that holds most requests."""
+def busiest(
+    times_s: Floats, since_s: float, until_s: float, length_s: float, most_requests: int
+) -> tuple[float, float]:
+    """Return the stretch of at most ``length_s`` within [since_s, until_s) that holds most requests.
+
+    One with more than ``most_requests`` is cut to about so many.
+    """
     length = min(length_s, until_s - since_s)
     inside: Floats = times_s[(times_s >= since_s) & (times_s < until_s)]
     starts = np.minimum(inside, until_s - length)
     if not len(starts):
         return since_s, since_s + length
     counts = np.searchsorted(inside, starts + length, side="left") - np.searchsorted(inside, starts, side="left")
-    start = float(starts[int(counts.argmax())])
-    return start, start + length
+    start, most = float(starts[int(counts.argmax())]), int(counts.max())
+    return start, start + length * min(1.0, most_requests / max(1, most))
 
 
 def _requests(lake: Lake) -> list[str]:

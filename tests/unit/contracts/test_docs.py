@@ -20,6 +20,7 @@ from warmup_tasks.lake import schemas
 from warmup_tasks.parameters import GoldenParameters
 from warmup_tasks.reporting import model
 from warmup_tasks.reporting.report import parameter_rows
+from warmup_tasks.tuning import nightly as tuning_accounts
 from warmup_tasks.tuning import published as tuning_tables
 from warmup_tasks.validation.publish import STRATA
 
@@ -47,8 +48,8 @@ TABLES: dict[str, pa.Schema] = {
     "marks/<run>: strata": STRATA,
     "replay/<run>.<profile>.<arm>: replay": schemas.REPLAY,
     "tuning/<class>: parameters": tuning_tables.PARAMETERS,
-    "tuning/<class>: trials": tuning_tables.TRIALS,
-    "tuning/<class>: curves": tuning_tables.CURVES,
+    "tuning_nights/<run>: trials": tuning_accounts.TRIALS,
+    "tuning_nights/<run>: curves": tuning_accounts.CURVES,
     "fingerprints/<replica>: fingerprints": schemas.FINGERPRINTS,
 }
 FILES: dict[str, type[BaseModel]] = {

@@ -39,9 +39,10 @@ def test_too_few_requests_are_refused(service):
 
 def test_the_busiest_stretch_is_found():
     times = np.asarray([0, 100, 101, 102, 103, 200, 300.0])
-    assert busiest(times, 0, 301, 10) == (100, 110)
-    assert busiest(times, 150, 301, 1000) == (150, 301)
-    assert busiest(times, 102.5, 301, 10) == (103, 113)
+    assert busiest(times, 0, 301, 10, 99) == (100, 110)
+    assert busiest(times, 150, 301, 1000, 99) == (150, 301)
+    assert busiest(times, 102.5, 301, 10, 99) == (103, 113)
+    assert busiest(times, 0, 301, 10, 2) == (100, 105), "half as long where it holds twice too many"
 
 
 def test_dealing_in_turn_gives_each_replica_its_share(service):
