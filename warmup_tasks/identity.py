@@ -316,6 +316,11 @@ def lease_key(name: str) -> str:
     return f"{KEY_SCHEMA}:lease:{{{component(name)}}}"
 
 
+def queue_key(name: str, what: str) -> str:
+    """Return the key of who waits for a lease: by when they ``arrived``, or by when they last ``asked``."""
+    return f"{KEY_SCHEMA}:queue:{{{component(name)}}}:{what}"
+
+
 def fence_key(name: str) -> str:
     """Return the key of the last fencing token that was handed out for a lease."""
     return f"{KEY_SCHEMA}:fence:{{{component(name)}}}"

@@ -251,6 +251,7 @@ class RunPolicy(Strict):
     min_ready_share: float = Field(0.5, ge=0, le=1, description="Of a replica's planned items, to call it ready.")
     mark_life_s: int = Field(8 * 3600, ge=60, description="Upper limit of a mark's life.")
     request_deadline_s: float = Field(120.0, gt=0)
+    turn_wait_s: float = Field(1800.0, ge=0, description="For a replica that another task works on, then try later.")
     min_uses: int = Field(2, ge=1, description="A prefix or prompt seen fewer times is not worth warming.")
     required_evidence: list[IdentityPart] = Field(
         ["weights_revision", "adapter_version"],

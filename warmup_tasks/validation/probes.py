@@ -19,6 +19,7 @@ from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
 from warmup_tasks.serving.epochs import EpochStore
+from warmup_tasks.serving.replica_turns import ReplicaTurns
 from warmup_tasks.settings import FleetFile, ReplicaSpec
 from warmup_tasks.validation.intervals import gain_of
 from warmup_tasks.validation.looks import Finding, ReplicaFindings
@@ -59,15 +60,17 @@ async def run_probes(
         The reference, and a summary: items by residency and reason, tokens that engines computed.
 
     Raises:
-        RetryLaterError: Redis does not answer, or none of the profile's replicas does.
+        RetryLaterError: Redis or none of the profile's replicas answers, or others work on one for too long.
     """
     night = Night.of(lake, run, fleet)
     rows = night.of_profile(profile)
     epochs = EpochStore(redis)
+    turns = ReplicaTurns(redis, f"{run.run_id}.{profile}.probe", wait_s=run.policy.turn_wait_s)
 
     async def one(replica: ReplicaSpec) -> ReplicaFindings:
         mine = [row for row in rows if row.replica == replica.name and _was_warmed(night, row)]
-        return await ReplicaProbe(night, replica, mine, epochs, now).run(open_engine)
+        async with turns.on(replica.name):
+            return await ReplicaProbe(night, replica, mine, epochs, now).run(open_engine)
 
     replicas = night.replicas(profile)
     found = {replica.name: seen for replica, seen in zip(replicas, await in_turn(replicas, one), strict=True)}

@@ -24,6 +24,7 @@ from warmup_tasks.serving.invalidate import Invalidator
 from warmup_tasks.serving.marks import MarkAddress, MarkStore
 from warmup_tasks.serving.namespaces import Reach
 from warmup_tasks.serving.readiness import ReadinessRecord, ReadinessStore
+from warmup_tasks.serving.replica_turns import ReplicaTurns
 from warmup_tasks.settings import FleetFile, ReplicaSpec, RunPolicy, RunRequest
 from warmup_tasks.validation.looks import Finding, ReplicaFindings
 from warmup_tasks.validation.night import Night, is_prefix
@@ -62,13 +63,15 @@ async def recheck(
         Replica → ``renewed``, ``voided``, ``kept`` (not asked for), ``reasons`` (of what was voided), ``is_ready``.
 
     Raises:
-        RetryLaterError: Redis does not answer.
+        RetryLaterError: Redis does not answer, or others work on a replica for too long.
     """
     chosen = [replica for replica in fleet.replicas if not replicas or replica.name in replicas]
     rules = policy or RunPolicy()
+    turns = ReplicaTurns(redis, "recheck", wait_s=rules.turn_wait_s)
 
     async def one(replica: ReplicaSpec) -> dict[str, Any]:
-        return await _Recheck(lake, fleet, replica, redis, now, rules, max_prefixes).run(open_engine)
+        async with turns.on(replica.name):
+            return await _Recheck(lake, fleet, replica, redis, now, rules, max_prefixes).run(open_engine)
 
     return {replica.name: seen for replica, seen in zip(chosen, await in_turn(chosen, one), strict=True)}
 

@@ -21,6 +21,7 @@ from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
 from warmup_tasks.serving.epochs import EpochStore
+from warmup_tasks.serving.replica_turns import ReplicaTurns
 from warmup_tasks.settings import FleetFile, ReplicaSpec
 from warmup_tasks.validation.answers import top_to_json
 from warmup_tasks.validation.identity_check import check_identity
@@ -59,14 +60,16 @@ async def run_twins(
         The reference, and a summary: asked, kept, errors by reason, tokens that engines computed.
 
     Raises:
-        RetryLaterError: no replica of the profile answers.
+        RetryLaterError: no replica of the profile answers, or others work on one for too long.
     """
     night = Night.of(lake, run, fleet)
     epochs = EpochStore(redis)
+    turns = ReplicaTurns(redis, f"{run.run_id}.{profile}.twins", wait_s=run.policy.turn_wait_s)
 
     async def one(replica: ReplicaSpec) -> tuple[list[TwinResult], int]:
-        record = epochs.read(replica.name)
-        return await _on_replica(night, replica, record.epoch if record else None, open_engine)
+        async with turns.on(replica.name):
+            record = epochs.read(replica.name)
+            return await _on_replica(night, replica, record.epoch if record else None, open_engine)
 
     parts = await in_turn(night.replicas(profile), one)
     rows = sorted((row for part, _ in parts for row in part), key=lambda row: (row.replica, row.stratum, row.item_id))

@@ -29,14 +29,15 @@ async def warm_adapters(work: Work, rows: Sequence[PlanRow]) -> dict[Key, Attemp
     """Load each adapter on its replica, one after another, and enter the good ones into the registry.
 
     Raises:
-        RetryLaterError: a replica does not answer at all.
+        RetryLaterError: a replica does not answer at all, or others work on it for too long.
     """
     attempts: dict[Key, Attempt] = {}
     for row in rows:
         replica = row.replica or ""
-        engine = await work.engine(replica)
-        await scrape(engine, deadline_s=work.deadline_s)
-        attempts[row.item_id, row.replica] = await _warm(work, engine, row, replica)
+        async with work.turns.on(replica):
+            engine = await work.engine(replica)
+            await scrape(engine, deadline_s=work.deadline_s)
+            attempts[row.item_id, row.replica] = await _warm(work, engine, row, replica)
     _enter(work, [row for row in rows if attempts[row.item_id, row.replica].outcome is Outcome.WARMED])
     return attempts
 

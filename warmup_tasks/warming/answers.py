@@ -1,40 +1,59 @@
-"""Generating one full answer at temperature 0, on whichever replica can: what responses and QA pairs have in common."""
+"""Generating full answers at temperature 0, on whichever replica can: what responses and QA pairs have in common.
 
-from collections.abc import Sequence
+Answers are dealt over the replicas of their profile, and generated in turns on each; what one replica does not answer
+goes on to the next.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from itertools import groupby
 
 from warmup_tasks.engines.attempts import generate
-from warmup_tasks.engines.base import Generation, GenerationRequest
+from warmup_tasks.engines.base import Engine, Generation, GenerationRequest
 from warmup_tasks.errors import RejectItemError, RetryLaterError
 from warmup_tasks.identity import digest
 from warmup_tasks.items import ItemKind, Outcome, PlanRow, PromptBody, Reason
-from warmup_tasks.settings import ReplicaSpec
-from warmup_tasks.warming.work import Work
+from warmup_tasks.lake.records import Key, key_of
+from warmup_tasks.warming.work import Attempt, Work, by_adapter, in_order, together
+
+Store = Callable[[PlanRow, Generation, datetime], Attempt]
+"""Keeps a row's answer, whose generation began at that time."""
+Known = Callable[[PlanRow], Attempt | None]
+"""Answers a row without an engine, where that can be done."""
+
+ROWS_A_TURN = 32
+"""A turn is given back after so many answers, or at the next adapter: others wait meanwhile."""
 
 
-async def full_answer(work: Work, row: PlanRow) -> Generation:
-    """Return the full model's answer to a row's prompt, from the first replica of its profile that answers.
+async def warm_answers(
+    work: Work, rows: Sequence[PlanRow], store: Store, known: Known = lambda _: None
+) -> dict[Key, Attempt]:
+    """Answer every row on a replica of its profile; replicas side by side, ``concurrency`` under way on each.
+
+    ``known`` is asked first, and once more when it is the row's turn: another shard may have found the answer.
 
     Raises:
-        RejectItemError: the engine refuses, or no replica of the profile serves the model with its adapter.
-        RetryLaterError: none of them answers.
+        RetryLaterError: others work on a replica for too long, or Redis does not answer.
+        GiveUpError: the values do not fit into Redis.
     """
-    replicas = _serving(work, row)
-    if not replicas:
-        raise RejectItemError(
-            Reason.DEPENDENCY_FAILED, f"no replica of {row.profile} serves {row.adapter or row.model}"
-        )
-    body = PromptBody.model_validate_json(work.plan.payload(row).body_json or "{}")
-    request = GenerationRequest(
-        body, row.adapter or row.model, max_tokens=work.run.policy.response_tokens, cache_salt=row.cache_salt
-    )
-    last = RetryLaterError("no replica was asked")
-    for replica in replicas:
-        engine = await work.engine(replica.name)
-        try:
-            return await generate(engine, request, deadline_s=work.deadline_s, tries=2)
-        except RetryLaterError as error:
-            last = error
-    raise last
+    attempts = {key_of(row): done for row in rows if (done := known(row)) is not None}
+    waiting = {key_of(row): list(_serving(work, row)) for row in rows}
+    for row in rows:
+        if not waiting[key_of(row)] and key_of(row) not in attempts:
+            attempts[key_of(row)] = work.stopped(Outcome.REJECTED, Reason.DEPENDENCY_FAILED, work.now())
+    while left := [row for row in rows if key_of(row) not in attempts]:
+        dealt: dict[str, list[PlanRow]] = defaultdict(list)
+        for row in left:
+            dealt[waiting[key_of(row)].pop(0)].append(row)
+        parts = await together([_on_replica(work, name, members, store, known) for name, members in dealt.items()])
+        attempts |= {
+            key: done
+            for part in parts
+            for key, done in part.items()
+            if done.outcome is not Outcome.FAILED or not waiting[key]
+        }
+    return attempts
 
 
 def finish_reason(work: Work, answer: Generation) -> str | None:
@@ -51,11 +70,49 @@ def computed_tokens(answer: Generation) -> int | None:
     return answer.prompt_tokens - answer.cached_tokens
 
 
-def _serving(work: Work, row: PlanRow) -> Sequence[ReplicaSpec]:
+async def _on_replica(
+    work: Work, replica: str, rows: Sequence[PlanRow], store: Store, known: Known
+) -> dict[Key, Attempt]:
+    engine = await work.engine(replica)
+
+    async def one(row: PlanRow) -> Attempt:
+        started_at = work.now()
+        if (done := known(row)) is not None:
+            return done
+        try:
+            answer = await _full_answer(work, row, engine)
+        except RejectItemError as error:
+            return work.stopped(Outcome.REJECTED, error.reason, started_at)
+        except RetryLaterError:
+            return work.stopped(Outcome.FAILED, Reason.ENGINE_UNAVAILABLE, started_at)
+        return store(row, answer, started_at)
+
+    attempts: dict[Key, Attempt] = {}
+    for members in _turns(rows):
+        async with work.turns.on(replica):
+            attempts |= await in_order(members, work.run.parameters.concurrency, one)
+    return attempts
+
+
+async def _full_answer(work: Work, row: PlanRow, engine: Engine) -> Generation:
+    body = PromptBody.model_validate_json(work.plan.payload(row).body_json or "{}")
+    request = GenerationRequest(
+        body, row.adapter or row.model, max_tokens=work.run.policy.response_tokens, cache_salt=row.cache_salt
+    )
+    return await generate(engine, request, deadline_s=work.deadline_s, tries=2)
+
+
+def _turns(rows: Sequence[PlanRow]) -> Iterator[list[PlanRow]]:
+    for _, members in groupby(by_adapter(rows), key=lambda row: row.adapter):
+        every = list(members)
+        yield from (every[start : start + ROWS_A_TURN] for start in range(0, len(every), ROWS_A_TURN))
+
+
+def _serving(work: Work, row: PlanRow) -> Sequence[str]:
     """Return the replicas that can answer, beginning at a place that depends on the item: work spreads evenly."""
     wanted = set(work.run.request.replicas)
     serving = [
-        replica
+        replica.name
         for replica in work.fleet.replicas
         if replica.profile == row.profile and replica.model == row.model and (not wanted or replica.name in wanted)
     ]
@@ -65,7 +122,7 @@ def _serving(work: Work, row: PlanRow) -> Sequence[ReplicaSpec]:
             for receipt in work.earlier.values()
             if receipt.kind is ItemKind.ADAPTER and receipt.adapter == row.adapter and receipt.outcome is Outcome.WARMED
         }
-        serving = [replica for replica in serving if replica.name in loaded]
+        serving = [name for name in serving if name in loaded]
     if not serving:
         return []
     start = int(digest(row.item_id)[:8], 16) % len(serving)

@@ -22,11 +22,12 @@ async def warm_prefixes(work: Work, rows: Sequence[PlanRow]) -> dict[Key, Attemp
     does not keep an item from being warmed, only from ever being ready.
 
     Raises:
-        RetryLaterError: a replica does not answer at all.
+        RetryLaterError: a replica does not answer at all, or others work on it for too long.
     """
     attempts: dict[Key, Attempt] = {}
     for replica in sorted({row.replica or "" for row in rows}):
-        attempts |= await _on_replica(work, replica, [row for row in rows if row.replica == replica])
+        async with work.turns.on(replica):
+            attempts |= await _on_replica(work, replica, [row for row in rows if row.replica == replica])
     return attempts
 
 

@@ -1,31 +1,51 @@
 """Warming frequent QA pairs: an intent's canonical question with its answer, corrected or generated (spec 1.2)."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from warmup_tasks.demand.prompts import embedding_text
-from warmup_tasks.errors import ContractError, RejectItemError, RetryLaterError
+from warmup_tasks.engines.base import Generation
+from warmup_tasks.errors import ContractError
 from warmup_tasks.identity import response_key
-from warmup_tasks.items import Outcome, Payload, PlanRow, PromptBody, Reason
+from warmup_tasks.items import Outcome, Payload, PlanRow, PromptBody
 from warmup_tasks.lake.records import Key
 from warmup_tasks.serving.store import ValueStore
 from warmup_tasks.serving.values import QaValue, ResponseValue
-from warmup_tasks.warming.answers import computed_tokens, full_answer
-from warmup_tasks.warming.work import Attempt, Work, by_adapter, in_order
+from warmup_tasks.warming.answers import computed_tokens, warm_answers
+from warmup_tasks.warming.work import Attempt, Work
 
 
 async def warm_qa_pairs(work: Work, rows: Sequence[PlanRow]) -> dict[Key, Attempt]:
-    """Store every pair, ``parameters.concurrency`` under way; an adopted correction needs no engine.
+    """Store every pair; an adopted correction, and an answer that this run has already paid for, need no engine.
 
     Raises:
         ContractError: a payload names no intent.
-        RetryLaterError: Redis does not answer.
+        RetryLaterError: Redis does not answer, or others work on a replica for too long.
         GiveUpError: the values do not fit into Redis.
     """
 
-    async def one(row: PlanRow) -> Attempt:
-        return await _warm(work, row)
+    def known(row: PlanRow) -> Attempt | None:
+        payload, started_at = work.plan.payload(row), work.now()
+        if payload.intent_hash is None:
+            raise ContractError(f"plan of {row.run_id}: QA pair {row.item_id} names no intent")
+        text = payload.answer_text or _answered(work, row, payload)
+        if text is None:
+            return None
+        _store(work, row, text, started_at)
+        return Attempt(Outcome.WARMED, started_at, work.now(), prompt_tokens=0, computed_tokens=0)
 
-    return await in_order(by_adapter(rows), work.run.parameters.concurrency, one)
+    def store(row: PlanRow, answer: Generation, started_at: datetime) -> Attempt:
+        _store(work, row, answer.text, started_at)
+        return Attempt(
+            Outcome.WARMED,
+            started_at,
+            work.now(),
+            prompt_tokens=answer.prompt_tokens,
+            computed_tokens=computed_tokens(answer),
+            ttft_ms=answer.ttft_ms,
+        )
+
+    return await warm_answers(work, rows, store, known)
 
 
 def _answered(work: Work, row: PlanRow, payload: Payload) -> str | None:
@@ -38,23 +58,8 @@ def _answered(work: Work, row: PlanRow, payload: Payload) -> str | None:
     return value.text if isinstance(value, ResponseValue) and value.created_at >= work.began_at else None
 
 
-async def _warm(work: Work, row: PlanRow) -> Attempt:
-    started_at, payload = work.now(), work.plan.payload(row)
-    if payload.intent_hash is None:
-        raise ContractError(f"plan of {row.run_id}: QA pair {row.item_id} names no intent")
-    text = payload.answer_text or _answered(work, row, payload)
-    prompt_tokens: int | None = 0
-    computed: int | None = 0
-    ttft_ms: float | None = None
-    if text is None:
-        try:
-            answer = await full_answer(work, row)
-        except RejectItemError as error:
-            return work.stopped(Outcome.REJECTED, error.reason, started_at)
-        except RetryLaterError:
-            return work.stopped(Outcome.FAILED, Reason.ENGINE_UNAVAILABLE, started_at)
-        text, ttft_ms = answer.text, answer.ttft_ms
-        prompt_tokens, computed = answer.prompt_tokens, computed_tokens(answer)
+def _store(work: Work, row: PlanRow, text: str, started_at: datetime) -> None:
+    payload = work.plan.payload(row)
     value = QaValue(
         item_id=row.item_id,
         tenant=row.tenant,
@@ -62,9 +67,8 @@ async def _warm(work: Work, row: PlanRow) -> Attempt:
         created_at=started_at,
         model=row.model,
         adapter=row.adapter,
-        intent_hash=payload.intent_hash,
+        intent_hash=payload.intent_hash or "",
         question=embedding_text(PromptBody.model_validate_json(payload.body_json or "{}")),
         answer=text,
     )
     ValueStore(work.redis).put_many([value], work.now(), deadline_s=work.deadline_s)
-    return Attempt(Outcome.WARMED, started_at, work.now(), "", None, prompt_tokens, computed, ttft_ms)

@@ -1,38 +1,32 @@
 """Warming default responses: the full model's answer to an exact prompt, stored without a mark (spec 1.2)."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
-from warmup_tasks.errors import RejectItemError, RetryLaterError
-from warmup_tasks.items import Outcome, PlanRow, Reason
+from warmup_tasks.engines.base import Generation
+from warmup_tasks.items import Outcome, PlanRow
 from warmup_tasks.lake.records import Key
 from warmup_tasks.serving.store import ValueStore
 from warmup_tasks.serving.values import ResponseValue
-from warmup_tasks.warming.answers import computed_tokens, finish_reason, full_answer
-from warmup_tasks.warming.work import Attempt, Work, by_adapter, in_order
+from warmup_tasks.warming.answers import computed_tokens, finish_reason, warm_answers
+from warmup_tasks.warming.work import Attempt, Work
 
 
 async def warm_responses(work: Work, rows: Sequence[PlanRow]) -> dict[Key, Attempt]:
-    """Generate and store every response, ``parameters.concurrency`` under way.
+    """Generate and store every response.
 
     Raises:
-        RetryLaterError: Redis does not answer.
+        RetryLaterError: Redis does not answer, or others work on a replica for too long.
         GiveUpError: the values do not fit into Redis.
     """
 
-    async def one(row: PlanRow) -> Attempt:
-        return await _warm(work, row)
+    def store(row: PlanRow, answer: Generation, started_at: datetime) -> Attempt:
+        return _store(work, row, answer, started_at)
 
-    return await in_order(by_adapter(rows), work.run.parameters.concurrency, one)
+    return await warm_answers(work, rows, store)
 
 
-async def _warm(work: Work, row: PlanRow) -> Attempt:
-    started_at = work.now()
-    try:
-        answer = await full_answer(work, row)
-    except RejectItemError as error:
-        return work.stopped(Outcome.REJECTED, error.reason, started_at)
-    except RetryLaterError:
-        return work.stopped(Outcome.FAILED, Reason.ENGINE_UNAVAILABLE, started_at)
+def _store(work: Work, row: PlanRow, answer: Generation, started_at: datetime) -> Attempt:
     value = ResponseValue(
         item_id=row.item_id,
         tenant=row.tenant,

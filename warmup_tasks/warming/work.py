@@ -4,12 +4,12 @@ Here live the types; each kind's own way of being warmed is one file beside this
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
-from typing import Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import redis
 
@@ -20,9 +20,11 @@ from warmup_tasks.lake.records import Key, Plan
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
 from warmup_tasks.serving.epochs import EpochStore
+from warmup_tasks.serving.replica_turns import ReplicaTurns
 from warmup_tasks.settings import FleetFile, ReplicaSpec
 
 OpenEngine = Callable[[ReplicaSpec], Engine]
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Work:
     redis: redis.Redis
     open_engine: OpenEngine
     now: Callable[[], datetime]
+    turns: ReplicaTurns = field(init=False)
     _started_at: datetime = field(init=False)
     _open: dict[str, Engine] = field(init=False, default_factory=dict)
     _stack: AsyncExitStack = field(init=False, default_factory=AsyncExitStack)
@@ -93,6 +96,10 @@ class Work:
         """Return the attempt of an item that was tried without success."""
         return Attempt(outcome, started_at, self.now(), reason, epoch)
 
+    def __post_init__(self) -> None:
+        task = f"{self.run.run_id}.{self.shard}"
+        self.turns = ReplicaTurns(self.redis, task, wait_s=self.run.policy.turn_wait_s)
+
     async def __aenter__(self) -> Self:
         self._started_at = self.now()
         return self
@@ -118,7 +125,7 @@ async def in_order(
     """Do every row, started in order, at most ``limit`` under way: the last row of the plan ends among the last.
 
     Rows of different adapters are never under way together: an engine that computes them in one batch may be slower,
-    and vLLM on a CPU was seen to leave wrong KV blocks behind.
+    and vLLM on a CPU leaves wrong KV blocks of the base model behind.
     """
     attempts: dict[Key, Attempt] = {}
     for _, members in groupby(rows, key=lambda row: row.adapter):
@@ -135,12 +142,17 @@ async def _side_by_side(
         async with gate:
             return (row.item_id, row.replica), await do(row)
 
+    return dict(await together([one(row) for row in rows]))
+
+
+async def together(jobs: Sequence[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:
+    """Do all side by side and return their results; the first of this library's errors ends all and is raised bare."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(row)) for row in rows]
+            tasks = [group.create_task(job) for job in jobs]
     except* WarmupError as errors:
         raise _first(errors) from None
-    return dict(task.result() for task in tasks)
+    return [task.result() for task in tasks]
 
 
 def by_adapter(rows: Sequence[PlanRow]) -> list[PlanRow]:

@@ -154,6 +154,7 @@ def test_key_forms_are_listed_as_the_code_makes_them():
         "observation": identity.observation_key("<replica>"),
         "tombstone": identity.tombstone_key("<item>"),
         "lease": identity.lease_key("<name>"),
+        "queue": identity.queue_key("<name>", "<what>"),
         "fence": identity.fence_key("<name>"),
         "identity record": identity.identity_record_key("<identity>"),
         "index": identity.index_key(space),

@@ -36,6 +36,9 @@ class Faults(BaseModel):
     logprob_drift: float = Field(default=0.0, ge=0.0, description="Noise on each logit, in nats (answers).")
     hit_penalty_ms: float = Field(default=0.0, ge=0.0, description="A step with a cache hit takes longer (scheduler).")
     slow_adapter_load_ms: float = Field(default=0.0, ge=0.0, description="Added to each adapter load (adapters).")
+    mixed_batches: bool = Field(
+        default=False, description="Beside an adapter's prompts the base model's leave wrong blocks (scheduler)."
+    )
     runtime_adapters_off: bool = Field(default=False, description="The adapter endpoints answer 404 (server).")
     hang: Chance = Field(default=Chance(), description="The request is never answered (generation).")
     refuse: Chance = Field(default=Chance(), description="429 (generation).")

@@ -234,8 +234,10 @@ class Scheduler:
         if full <= first:
             return
         flight.take_keys(size, with_salt=not self._faults.now.ignore_salt)
+        is_spoiled = self._faults.now.mixed_batches and not flight.adapter and any(f.adapter for f in self.running)
         for index in range(first, full):
             state = flight.next_block_state(size)
+            state = _other(state) if is_spoiled else state
             if self._config.enable_prefix_caching:
                 self._pool.register(flight.blocks[index], flight.keys[index], state)
         flight.registered = full
@@ -275,7 +277,7 @@ class Scheduler:
         state = flight.state(self._config.block_size)
         faults = self._faults.now
         if faults.wrong_answers == "always" or (faults.wrong_answers == "on_hit" and flight.cached_tokens):
-            state = bytes(a ^ b for a, b in zip(state, _WRONG, strict=True))
+            state = _other(state)
         draw = self._answers.draw(state, flight.sampling, len(flight.draws), faults.logprob_drift)
         flight.draws.append(draw)
         self._metrics.observe_token(flight, now)
@@ -292,3 +294,7 @@ class Scheduler:
         self._release(flight)
         self._metrics.observe_end(flight, reason, now)
         flight.finish(reason)
+
+
+def _other(state: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(state, _WRONG, strict=True))

@@ -1,0 +1,112 @@
+"""Two tasks on one replica at once: the base model's and an adapter's work never meet in one batch.
+
+The double is told to do what vLLM's CPU build does: beside an adapter's prompts the base model's leave wrong blocks.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.support.small_night import MODEL, SmallNight, key, now, write_adapter
+from warmup_tasks.engines.connect import open_engine
+from warmup_tasks.engines.double.process import DoubleProcess, start_double
+from warmup_tasks.items import ItemKind, Outcome, PlanRow
+from warmup_tasks.serving.replica_turns import ReplicaTurns
+from warmup_tasks.settings import AdapterSpec
+from warmup_tasks.warming.shard import warm_shard
+
+BASE, TUNED = "large.w2.00", "large.w2.01"
+
+
+@pytest.fixture(scope="module")
+def double() -> Iterator[DoubleProcess]:
+    with start_double(developer_mode=True, num_gpu_blocks=2001, time_scale=0.2) as process:
+        yield process
+
+
+@pytest.fixture
+def night(double: DoubleProcess, tmp_path: Path, redis_client: redis.Redis) -> Iterator[SmallNight]:
+    spec = AdapterSpec(name="support", version="1", path=str(write_adapter(tmp_path / "a")), base_model=MODEL)
+    made = SmallNight(tmp_path, redis_client, {"a": double}, adapters=[spec], policy={"response_tokens": 8})
+    made.control("a", "/double/restart")
+    made.control("a", "/double/faults", mixed_batches=True)
+    yield made
+    made.control("a", "/double/faults", "DELETE")
+
+
+def warm_at_once(night: SmallNight, *shards: str) -> None:
+    async def all_of_them() -> None:
+        work = [
+            warm_shard(night.lake, night.run, shard, night.fleet, open_engine=open_engine, redis=night.redis, now=now)
+            for shard in shards
+        ]
+        await asyncio.gather(*work)
+
+    asyncio.run(all_of_them())
+
+
+def planned(night: SmallNight) -> tuple[list[PlanRow], list[PlanRow]]:
+    """Prefixes of the base model, and answers of an adapter that another task generates."""
+    adapter = night.adapter("a", "support")
+    prefixes = [night.prefix("a", night.tokens(seed, 20), order=seed) for seed in range(12)]
+    answers = [
+        night.stored(
+            ItemKind.RESPONSE, f"What about {n}? " * 20, adapter="support", depends_on=[adapter.item_id], shard=TUNED
+        )
+        for n in range(40)
+    ]
+    night.publish_plan()
+    night.publish_epochs()
+    night.warm(adapter.shard)
+    return prefixes, answers
+
+
+def wrong_blocks(night: SmallNight, rows: list[PlanRow]) -> int:
+    """Blocks that the replica holds and that its weights did not make."""
+    found = 0
+    for row in rows:
+        body = {"model": MODEL, "prompt": night.payloads[row.payload_sha256 or ""].token_ids}
+        seen = night.control("a", "/double/residency", **body)
+        assert seen["found"] == 20
+        found += seen["found"] - seen["right"]
+    return found
+
+
+def test_what_they_leave_is_right(night: SmallNight) -> None:
+    prefixes, answers = planned(night)
+    warm_at_once(night, prefixes[0].shard, TUNED)
+
+    assert wrong_blocks(night, prefixes) == 0
+    receipts = night.receipts()
+    assert {receipts[key(row)].outcome for row in (*prefixes, *answers)} == {Outcome.WARMED}
+
+
+def test_without_turns_it_is_not(night: SmallNight, monkeypatch: pytest.MonkeyPatch) -> None:
+    @asynccontextmanager
+    async def at_once(*_: object):
+        yield
+
+    monkeypatch.setattr(ReplicaTurns, "on", at_once)
+    prefixes, _ = planned(night)
+    warm_at_once(night, prefixes[0].shard, TUNED)
+
+    assert wrong_blocks(night, prefixes) > 0
+
+
+def test_two_shards_of_answers_share_a_replica(night: SmallNight) -> None:
+    rows = [night.stored(ItemKind.RESPONSE, f"What about {n}? " * 9, shard=(BASE, TUNED)[n % 2]) for n in range(70)]
+    night.publish_plan()
+    night.publish_epochs()
+    warm_at_once(night, BASE, TUNED)
+
+    receipts = night.receipts()
+    assert {receipts[key(row)].outcome for row in rows} == {Outcome.WARMED}
+    most = max(
+        sum(r.started_at <= moment.started_at < r.finished_at for r in receipts.values())
+        for moment in receipts.values()
+    )
+    assert most <= night.run.parameters.concurrency, "under way on the replica, both tasks together"
