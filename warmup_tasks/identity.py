@@ -336,6 +336,26 @@ def observation_key(replica: str) -> str:
     return f"{KEY_SCHEMA}:observation:{{{component(replica)}}}"
 
 
+def events_key() -> str:
+    """Return the key of the stream of live events; the braces keep it beside what one script touches with it."""
+    return f"{KEY_SCHEMA}:{{events}}:stream"
+
+
+def announced_key() -> str:
+    """Return the key that says which epoch of each replica was announced last."""
+    return f"{KEY_SCHEMA}:{{events}}:announced"
+
+
+def outcomes_key() -> str:
+    """Return the key that counts what became of live events."""
+    return f"{KEY_SCHEMA}:{{events}}:outcomes"
+
+
+def reaction_key(replica: str) -> str:
+    """Return the key of the last warm-up that an event set off on a replica."""
+    return f"{KEY_SCHEMA}:reaction:{{{component(replica)}}}"
+
+
 def identity_record_key(identity_digest: str) -> str:
     """Return the key under which an identity's fields are kept, for finding it again by model or revision."""
     return f"{KEY_SCHEMA}:identity:{identity_digest}"

@@ -54,6 +54,7 @@ class Conditions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     qps_ratio: float | None = Field(None, gt=1, description="Requests a second over those of the 5 minutes before.")
+    least_qps: float = Field(0.0, ge=0, description="Below so many requests a second no ratio counts.")
     miss_rise: float | None = Field(None, gt=0, lt=1, description="Miss ratio above that of the 5 minutes before.")
 
 
@@ -62,17 +63,16 @@ class Crossing:
 
     What was seen before a restart stays known: a figure that is missing afterwards changes nothing, so a signal that is
     always above its threshold fires once, not after each restart.
+
+    Attributes:
+        threshold_ms: of the P95; it may change on the way.
     """
 
     def __init__(self, threshold_ms: float, conditions: Conditions) -> None:
-        self._threshold_ms, self._conditions = threshold_ms, conditions
+        self.threshold_ms, self._conditions = threshold_ms, conditions
         self._is_above = False
         self._calm_qps: float | None = None
         self._calm_miss: float | None = None
-
-    def retune(self, threshold_ms: float) -> None:
-        """Go on with another threshold; what was seen stays known."""
-        self._threshold_ms = threshold_ms
 
     def __call__(self, figures: Rolling) -> tuple[Signal, ...]:
         """Return the signals above their thresholds where this is a crossing that may fire, else nothing."""
@@ -88,13 +88,12 @@ class Crossing:
 
     def _signals(self, figures: Rolling) -> dict[Signal, bool | None]:
         p95, miss, limits = figures.ttft_p95_ms, figures.miss_ratio, self._conditions
-        is_busy = (
-            None if limits.qps_ratio is None or not self._calm_qps else figures.qps > limits.qps_ratio * self._calm_qps
-        )
+        least_qps = None if limits.qps_ratio is None or not self._calm_qps else limits.qps_ratio * self._calm_qps
+        is_busy = None if least_qps is None else figures.qps > max(limits.least_qps, least_qps)
         is_missing = (
             None
             if limits.miss_rise is None or miss is None or self._calm_miss is None
             else miss - self._calm_miss > limits.miss_rise
         )
-        is_slow = None if p95 is None else p95 > self._threshold_ms
+        is_slow = None if p95 is None else p95 > self.threshold_ms
         return {Signal.TTFT: is_slow, Signal.QPS: is_busy, Signal.MISSES: is_missing}

@@ -21,6 +21,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--poll-s", type=float, default=2.0, help="pause between two looks at a replica")
     parser.add_argument("--fleet", default=os.environ.get("WARMUP_FLEET"), help="fleet file; default $WARMUP_FLEET")
     parser.add_argument("--redis-url", default=os.environ.get("WARMUP_REDIS_URL"), help="default $WARMUP_REDIS_URL")
+    parser.add_argument(
+        "--lake",
+        default=os.environ.get("WARMUP_LAKE"),
+        help="where tuned thresholds are looked up; default $WARMUP_LAKE",
+    )
     told = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for chatty in ("httpx", "uvicorn.error"):
@@ -30,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "name the fleet file and the Redis URL: --fleet and --redis-url, or WARMUP_FLEET, WARMUP_REDIS_URL"
         )
     try:
-        serve(load_fleet(told.fleet), told.redis_url, port=told.port, poll_s=told.poll_s, host=told.host)
+        where = {"port": told.port, "poll_s": told.poll_s, "host": told.host, "lake_uri": told.lake}
+        serve(load_fleet(told.fleet), told.redis_url, **where)
     except WarmupError as error:
         parser.exit(2, f"{error}\n")
     return 0

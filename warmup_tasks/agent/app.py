@@ -13,13 +13,17 @@ from starlette.applications import Starlette
 
 from warmup_tasks.agent.cache_watch import CacheWatch
 from warmup_tasks.agent.http import build_app
+from warmup_tasks.agent.live_watch import LiveWatch
 from warmup_tasks.agent.metrics import AgentMetrics
 from warmup_tasks.agent.settings import AgentSettings
+from warmup_tasks.agent.thresholds import Thresholds
 from warmup_tasks.agent.watch import ReplicaWatch
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.errors import GiveUpError
 from warmup_tasks.serving.connection import connect
 from warmup_tasks.serving.epochs import EpochStore
+from warmup_tasks.serving.events import EventStream
+from warmup_tasks.serving.lease import Leases
 from warmup_tasks.settings import FleetFile, validate
 
 log = logging.getLogger(__name__)
@@ -28,7 +32,15 @@ _REDIS_TIMEOUT_S = 1.0  # a probe must hear "Redis is away" before it gives up i
 _REDIS_ATTEMPTS = 2
 
 
-def serve(fleet: FleetFile, redis_url: str, *, port: int = 9400, poll_s: float = 2.0, host: str = "127.0.0.1") -> None:
+def serve(
+    fleet: FleetFile,
+    redis_url: str,
+    *,
+    port: int = 9400,
+    poll_s: float = 2.0,
+    host: str = "127.0.0.1",
+    lake_uri: str | None = None,
+) -> None:
     """Run the agent until SIGTERM or SIGINT, and return when it has stopped cleanly.
 
     Args:
@@ -37,27 +49,34 @@ def serve(fleet: FleetFile, redis_url: str, *, port: int = 9400, poll_s: float =
         port: to listen on.
         poll_s: pause between two looks at a replica, in s.
         host: address to listen on.
+        lake_uri: where tuned thresholds are looked up; None: the default ones hold.
 
     Raises:
         ConfigurationError: a setting is refused.
         GiveUpError: the port is taken.
     """
     settings = validate({"host": host, "port": port, "poll_s": poll_s}, AgentSettings, "agent settings")
-    asyncio.run(run(fleet, redis_url, settings))
+    asyncio.run(run(fleet, redis_url, settings, lake_uri))
 
 
-async def run(fleet: FleetFile, redis_url: str, settings: AgentSettings) -> None:
+async def run(fleet: FleetFile, redis_url: str, settings: AgentSettings, lake_uri: str | None = None) -> None:
     """Run the agent inside a running loop; see :func:`serve`."""
     metrics, stop = AgentMetrics(), asyncio.Event()
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(_listen(settings))
         client = stack.enter_context(connect(redis_url, timeout_s=_REDIS_TIMEOUT_S, attempts=_REDIS_ATTEMPTS))
-        epochs = EpochStore(client)
-        label = secrets.token_hex(8)
-        watches: list[ReplicaWatch | CacheWatch] = []
+        epochs, stream, leases = EpochStore(client), EventStream(client), Leases(client)
+
+        def is_warming(replica: str) -> bool:
+            return leases.holder(f"replica:{replica}") is not None
+
+        label, thresholds = secrets.token_hex(8), Thresholds(lake_uri, settings)
+        watches: list[ReplicaWatch | CacheWatch | Thresholds] = [thresholds]
         for spec in fleet.replicas:
             engine = await stack.enter_async_context(open_engine(spec))
-            watches.append(ReplicaWatch(spec.name, engine, epochs, settings, metrics))
+            crossing = thresholds.crossing(spec.model)
+            live = LiveWatch(spec.name, spec.model, stream, crossing, metrics, is_warming)
+            watches.append(ReplicaWatch(spec.name, engine, epochs, settings, metrics, live))
             watches.append(CacheWatch(spec.name, spec.model, engine, epochs, settings, label))
         server = _Server(build_app(client, fleet, metrics))
         stack.enter_context(_signals(server, stop))

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from warmup_tasks.agent.metrics import AgentMetrics
 from warmup_tasks.errors import WarmupError
+from warmup_tasks.serving.events import EventStream
 from warmup_tasks.serving.readiness import Verdict, is_ready
 from warmup_tasks.settings import FleetFile
 
@@ -25,7 +26,9 @@ def build_app(client: redis.Redis, fleet: FleetFile, metrics: AgentMetrics) -> S
     ``GET /ready?model=…&replica=…`` answers 200 or 503 with ``{"ready": bool, "reason": str}``, 400 when a parameter is
     missing. Redis being away is 503: not ready.
     """
-    surface = _Surface(lambda model, replica: _verdict(client, model, replica), fleet, metrics)
+    surface = _Surface(
+        lambda model, replica: _verdict(client, model, replica), lambda: _outcomes(client), fleet, metrics
+    )
     routes = [
         Route("/ready", surface.ready),
         Route("/healthz", surface.healthz),
@@ -35,8 +38,15 @@ def build_app(client: redis.Redis, fleet: FleetFile, metrics: AgentMetrics) -> S
 
 
 class _Surface:
-    def __init__(self, ask: Callable[[str, str], Verdict], fleet: FleetFile, metrics: AgentMetrics) -> None:
+    def __init__(
+        self,
+        ask: Callable[[str, str], Verdict],
+        outcomes: Callable[[], dict[str, int]],
+        fleet: FleetFile,
+        metrics: AgentMetrics,
+    ) -> None:
         self._ask = ask
+        self._outcomes = outcomes
         self._fleet = fleet
         self._metrics = metrics
 
@@ -55,6 +65,8 @@ class _Surface:
         asked = (asyncio.to_thread(self._ask, replica.model, replica.name) for replica in replicas)
         for replica, verdict in zip(replicas, await asyncio.gather(*asked), strict=True):
             self._metrics.is_ready.labels(replica.model, replica.name).set(verdict.is_ready)
+        for outcome, count in (await asyncio.to_thread(self._outcomes)).items():
+            self._metrics.outcomes.labels(outcome).set(count)
         return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -63,3 +75,10 @@ def _verdict(client: redis.Redis, model: str, replica: str) -> Verdict:
         return is_ready(client, model, replica)
     except WarmupError as error:
         return Verdict(False, str(error))
+
+
+def _outcomes(client: redis.Redis) -> dict[str, int]:
+    try:
+        return EventStream(client).outcomes()
+    except WarmupError:
+        return {}

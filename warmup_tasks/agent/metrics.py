@@ -2,6 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from warmup_tasks.signals import Rolling
+
 
 class AgentMetrics:
     """What Prometheus scrapes from the agent."""
@@ -28,3 +30,29 @@ class AgentMetrics:
             "warmup_is_ready", "1 while the replica is ready for the model.", ["model", "replica"],
             registry=self.registry,
         )  # fmt: skip
+        self.qps = Gauge("warmup_live_qps", "Requests a second in the last 30 s.", ["replica"], registry=self.registry)
+        self.ttft_p95_ms = Gauge(
+            "warmup_live_ttft_p95_ms", "P95 of the time to first token in the last 30 s, ms; NaN: nothing to measure.",
+            ["replica"], registry=self.registry,
+        )  # fmt: skip
+        self.miss_ratio = Gauge(
+            "warmup_live_miss_ratio", "Part of prompt tokens not found cached in the last 30 s; NaN: none asked for.",
+            ["replica"], registry=self.registry,
+        )  # fmt: skip
+        self.events = Counter(
+            "warmup_live_events", "Events that this agent wrote.", ["replica", "kind"], registry=self.registry
+        )
+        self.suppressed = Counter(
+            "warmup_live_events_suppressed", "Crossings that gave no event.", ["replica", "reason"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.outcomes = Gauge(
+            "warmup_reactions", "What became of events: fired, or why not; over the whole site, by Redis' count.",
+            ["outcome"], registry=self.registry,
+        )  # fmt: skip
+
+    def show(self, replica: str, figures: Rolling) -> None:
+        """Show a replica's live figures."""
+        self.qps.labels(replica).set(figures.qps)
+        for gauge, value in ((self.ttft_p95_ms, figures.ttft_p95_ms), (self.miss_ratio, figures.miss_ratio)):
+            gauge.labels(replica).set(float("nan") if value is None else value)

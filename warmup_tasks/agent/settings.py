@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from warmup_tasks.serving.epochs import MAX_TTL_S
 from warmup_tasks.settings import Strict
+from warmup_tasks.signals import Conditions
 
 
 class AgentSettings(Strict):
@@ -21,7 +22,19 @@ class AgentSettings(Strict):
     sentinel_s: float = Field(
         5.0, ge=0, le=10.0, description="Pause between two looks at the sentinel block; 0 does without it."
     )
+    qps_ratio: float | None = Field(
+        2.0, gt=1, description="So many times the requests a second of the 5 minutes before are a surge; empty: none."
+    )
+    least_qps: float = Field(1.0, ge=0, description="Fewer requests a second are no surge, whatever the ratio.")
+    miss_rise: float | None = Field(
+        0.2, gt=0, lt=1, description="Miss ratio so far above that of the 5 minutes before is a jump; empty: none."
+    )
+    thresholds_s: float = Field(600.0, gt=0, description="Pause between two looks at the tuned thresholds in the lake.")
     epoch_ttl_s: float = Field(10.0, gt=0, le=MAX_TTL_S, description="How long a published epoch lives unrenewed.")
+
+    def conditions(self) -> Conditions:
+        """Return the signals that are or-ed with the P95."""
+        return Conditions(qps_ratio=self.qps_ratio, least_qps=self.least_qps, miss_rise=self.miss_rise)
 
     @model_validator(mode="after")
     def _epoch_outlives_a_round(self) -> Self:

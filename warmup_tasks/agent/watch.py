@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+from warmup_tasks.agent.live_watch import LiveWatch
 from warmup_tasks.agent.metrics import AgentMetrics
 from warmup_tasks.agent.settings import AgentSettings
 from warmup_tasks.engines.base import Engine, EngineMetrics
@@ -32,6 +33,7 @@ class ReplicaWatch:
         epochs: where epochs are published.
         settings: of the agent.
         metrics: of the agent.
+        live: of the same replica; told of every look that found its epoch. None: nobody asks.
         clock: gives the present time with zone.
     """
 
@@ -42,6 +44,7 @@ class ReplicaWatch:
         epochs: EpochStore,
         settings: AgentSettings,
         metrics: AgentMetrics,
+        live: LiveWatch | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._replica = replica
@@ -49,6 +52,7 @@ class ReplicaWatch:
         self._epochs = epochs
         self._settings = settings
         self._metrics = metrics
+        self._live = live
         self._clock = clock
         self._epoch: str | None = None
         self._troubles: set[str] = set()
@@ -129,6 +133,8 @@ class ReplicaWatch:
             log.info("%s is in epoch %s", self._replica, epoch)
         self._epoch = epoch
         self._troubles.clear()
+        if self._live is not None:
+            self._live.see(scrape, epoch, moment, before)
         return epoch
 
     def _say(self, trouble: str) -> None:

@@ -1,7 +1,7 @@
 """Commands about what is ready now: ask, watch, look again, void, collect, and keep the agent running."""
 
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 

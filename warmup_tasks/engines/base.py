@@ -101,6 +101,8 @@ class EngineMetrics:
 
     ``is_awake`` is None where the engine does not tell; an engine that sleeps has dropped its cache.
     ``max_adapters`` is how many adapters it serves at a time; engines do not tell before one was asked for.
+    ``first_tokens`` is the histogram of times to first token: (upper bound in s, requests up to it), the last bound
+    infinite; empty where the engine does not tell.
     """
 
     process_start_s: float
@@ -114,6 +116,7 @@ class EngineMetrics:
     capacity_blocks: int
     is_awake: bool | None = None
     max_adapters: int | None = None
+    first_tokens: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

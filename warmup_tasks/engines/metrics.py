@@ -18,9 +18,10 @@ WAITING = "vllm:num_requests_waiting"
 CACHE_CONFIG = "vllm:cache_config_info"
 SLEEP_STATE = "vllm:engine_sleep_state"
 ADAPTERS = "vllm:lora_requests_info"
+FIRST_TOKENS = "vllm:time_to_first_token_seconds_bucket"
 
 _WANTED = {PROCESS_START, PREFIX_QUERIES, PREFIX_HITS, PROMPT_TOKENS, KV_USAGE, RUNNING, WAITING, CACHE_CONFIG}
-_WELCOME = _WANTED | {SLEEP_STATE, ADAPTERS}
+_WELCOME = _WANTED | {SLEEP_STATE, ADAPTERS, FIRST_TOKENS}
 _RETIRED = ("vllm:gpu_prefix_cache_", "vllm:gpu_cache_usage_perc")
 
 
@@ -54,6 +55,7 @@ def parse_metrics(text: str) -> EngineMetrics:
         capacity_blocks=sum(_label_number(labels, "num_gpu_blocks") for labels in configs),
         is_awake=_is_awake(samples.get(SLEEP_STATE, [])),
         max_adapters=_max_adapters(samples.get(ADAPTERS, [])),
+        first_tokens=_cumulative(samples.get(FIRST_TOKENS, [])),
     )
 
 
@@ -76,6 +78,15 @@ def _max_adapters(samples: Iterable[Sample]) -> int | None:
     told = [sample.labels.get("max_lora", "") for sample in samples]
     slots = [int(value) for value in told if value.isdecimal() and int(value) > 0]
     return min(slots, default=None)
+
+
+def _cumulative(samples: Iterable[Sample]) -> tuple[tuple[float, float], ...]:
+    """Return (upper bound, count) of a histogram's buckets, cumulative, over all engines and models of the page."""
+    counts: dict[float, float] = {}
+    for sample in samples:
+        bound = float(sample.labels["le"])
+        counts[bound] = counts.get(bound, 0.0) + sample.value
+    return tuple(sorted(counts.items()))
 
 
 def _values(samples: Iterable[Sample]) -> list[float]:

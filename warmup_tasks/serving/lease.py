@@ -61,6 +61,7 @@ class Leases:
     """Grants leases. Every call raises ``RetryLaterError`` while Redis is away."""
 
     def __init__(self, client: redis.Redis) -> None:
+        self._client = client
         self._acquire = client.register_script(_ACQUIRE)
         self._renew = client.register_script(_RENEW)
         self._release = client.register_script(_RELEASE)
@@ -88,6 +89,12 @@ class Leases:
         """Give a lease back; False, and nothing changes, when it was lost to somebody else."""
         with store_errors("releasing a lease"):
             return bool(self._release(keys=[lease_key(lease.name)], args=[lease.holder, lease.token]))
+
+    def holder(self, name: str) -> str | None:
+        """Return who holds a lease now, or None."""
+        with store_errors("asking for a lease"):
+            found = self._client.hget(lease_key(name), "holder")
+        return found.decode() if isinstance(found, bytes) else None
 
     @contextmanager
     def held(self, name: str, holder: str, *, ttl_s: float, deadline_s: float) -> Iterator[Lease]:

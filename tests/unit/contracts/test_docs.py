@@ -20,6 +20,7 @@ from warmup_tasks.lake import schemas
 from warmup_tasks.parameters import GoldenParameters
 from warmup_tasks.reporting import model
 from warmup_tasks.reporting.report import parameter_rows
+from warmup_tasks.serving.events import LiveEvent
 from warmup_tasks.tuning import nightly as tuning_accounts
 from warmup_tasks.tuning import published as tuning_tables
 from warmup_tasks.validation.publish import STRATA
@@ -61,6 +62,7 @@ FILES: dict[str, type[BaseModel]] = {
     "fleet file: tenant": settings.TenantSpec,
     "fleet file: embedder": identity.EmbedderIdentity,
     "fleet file: embedder endpoint": settings.EmbedderEndpoint,
+    "live event": LiveEvent,
     "run request": settings.RunRequest,
     "run policy": settings.RunPolicy,
     "summary.json": model.RunSummary,
@@ -156,6 +158,10 @@ def test_key_forms_are_listed_as_the_code_makes_them():
         "lease": identity.lease_key("<name>"),
         "queue": identity.queue_key("<name>", "<what>"),
         "fence": identity.fence_key("<name>"),
+        "events": identity.events_key(),
+        "announced": identity.announced_key(),
+        "outcomes": identity.outcomes_key(),
+        "reaction": identity.reaction_key("<replica>"),
         "identity record": identity.identity_record_key("<identity>"),
         "index": identity.index_key(space),
         "namespaces": identity.NAMESPACES_KEY,
