@@ -46,14 +46,20 @@ class Process:
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """End the whole group: SIGTERM, then SIGKILL after the grace. Stopping twice is fine."""
-        for signal_number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, grace_s)):
-            with suppress(ProcessLookupError):
-                os.killpg(self.popen.pid, signal_number)
-            try:
-                self.popen.wait(wait_s)
-                break
-            except subprocess.TimeoutExpired:
-                continue
+        self.signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self.popen.wait(grace_s)
+        self.kill()  # children that outlive their parent, too
+
+    def kill(self) -> None:
+        """End the whole group at once, as a lost machine would."""
+        self.signal(signal.SIGKILL)
+        self.popen.wait(STOP_GRACE_S)
+
+    def signal(self, signal_number: int) -> None:
+        """Send a signal to the whole group; a group that is gone counts as told."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, signal_number)
 
     def tail(self, lines: int = 15) -> str:
         """Return the last lines of the child's output."""
@@ -86,7 +92,15 @@ class Process:
         self.stop()
 
 
-def start(name: str, command: Sequence[str], log_path: Path, env: Mapping[str, str] | None = None) -> Process:
+def start(
+    name: str,
+    command: Sequence[str],
+    log_path: Path,
+    env: Mapping[str, str] | None = None,
+    *,
+    user: str | None = None,
+    append: bool = False,
+) -> Process:
     """Start a child with its output in ``log_path``.
 
     Args:
@@ -94,12 +108,14 @@ def start(name: str, command: Sequence[str], log_path: Path, env: Mapping[str, s
         command: program and arguments.
         log_path: overwritten; its folder is created.
         env: the child's whole environment; None hands on ours.
+        user: whom the child runs as; None is whoever runs this.
+        append: keep what an earlier child wrote.
 
     Raises:
         GiveUpError: the program does not exist.
     """
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    with log_path.open("wb") as log:
+    with log_path.open("ab" if append else "wb") as log:
         try:
             popen = subprocess.Popen(
                 list(command),
@@ -108,6 +124,8 @@ def start(name: str, command: Sequence[str], log_path: Path, env: Mapping[str, s
                 stderr=subprocess.STDOUT,
                 env=None if env is None else dict(env),
                 start_new_session=True,
+                user=user,
+                extra_groups=None if user is None else [],
             )
         except FileNotFoundError:
             raise GiveUpError(f"{name}: {command[0]} is not installed") from None

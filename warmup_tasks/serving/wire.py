@@ -115,8 +115,8 @@ class Pipe:
             self._read()
 
     def _read(self) -> None:
-        # redis-py has no call that gives unparsed bytes.
-        socket = self._connection._get_socket()  # noqa: SLF001
+        # redis-py has no call that gives unparsed bytes; 6.4 to 8 keep the socket under this name.
+        socket = getattr(self._connection, "_sock", None)
         if socket is None:
             raise redis.ConnectionError("the connection is closed")
         try:
