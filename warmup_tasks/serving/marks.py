@@ -1,7 +1,8 @@
 """Marks in Redis: this item is warm on this replica at this identity and epoch, until then (spec 0, 1.2).
 
-Here marks are written, read and voided. Whether a mark *holds* also depends on the replica's published epoch; that
-judgement lives in ``readiness.py``.
+Here marks are written, read and voided. The newest plan wins: within one epoch of its replica a mark never gives way to
+one of an older ``as_of``, whatever the order in which runs end; Redis compares, so two writers cannot pass each other.
+Whether a mark *holds* also depends on the replica's published epoch; that judgement lives in ``readiness.py``.
 """
 
 from collections import defaultdict
@@ -16,7 +17,39 @@ from warmup_tasks.items import MARK_SCHEMA, ItemKind, Mark
 from warmup_tasks.serving.connection import store_errors
 from warmup_tasks.serving.identities import IdentityBook
 from warmup_tasks.serving.namespaces import Namespace, NamespaceIndex, Reach
-from warmup_tasks.serving.records import chunks, decode, life_ms
+from warmup_tasks.serving.records import NEWER, chunks, decode, instant, life_ms
+
+# ARGV: "XX" or "", then for each key its as_of, its epoch, its value and its life in ms.
+_PUT = (
+    NEWER
+    + """
+local written = 0
+for i, key in ipairs(KEYS) do
+  local standing = redis.call('GET', key)
+  local as_of, epoch, value, life_ms = unpack(ARGV, 4 * i - 2, 4 * i + 1)
+  if (standing or ARGV[1] == '') and not is_newer(standing, as_of, epoch) then
+    redis.call('SET', key, value, 'PX', life_ms)
+    written = written + 1
+  end
+end
+return written
+"""
+)
+# ARGV: the as_of of the run that voids.
+_VOID_OLDER = (
+    NEWER
+    + """
+local gone = {}
+for _, key in ipairs(KEYS) do
+  local standing = redis.call('GET', key)
+  if standing and not is_newer(standing, ARGV[1], nil) then
+    redis.call('UNLINK', key)
+    gone[#gone + 1] = key
+  end
+end
+return gone
+"""
+)
 
 
 class MarkAddress(NamedTuple):
@@ -50,18 +83,17 @@ class MarkStore:
         self._client = client
         self._index = NamespaceIndex(client)
         self._identities = IdentityBook(client)
+        self._put, self._void_older = client.register_script(_PUT), client.register_script(_VOID_OLDER)
 
     def put_many(self, marks: Sequence[Mark], now: datetime) -> int:
-        """Write marks until their ``expires_at``; those that have ended by ``now`` are not written.
+        """Write marks until their ``expires_at``, but for those that have ended by ``now`` or are no longer the newest.
 
         Returns:
             How many were written. Writing the same marks again leaves the same state.
         """
         alive = [mark for mark in marks if mark.expires_at > now]
         with store_errors("writing marks"):
-            for chunk in chunks(alive):
-                self._write(chunk, now)
-        return len(alive)
+            return sum(self._write(chunk, now) for chunk in chunks(alive))
 
     def renew_many(self, marks: Sequence[Mark], now: datetime) -> int:
         """Write marks as :meth:`put_many` does, but only where one stands: what was voided meanwhile stays void."""
@@ -110,13 +142,22 @@ class MarkStore:
                 for keys in self._keys(where, reach)
             )
 
-    def void_many(self, addresses: Iterable[MarkAddress]) -> int:
-        """Delete single marks and return how many there were."""
+    def void_many(self, addresses: Iterable[MarkAddress], *, as_of: datetime | None = None) -> int:
+        """Delete single marks and return how many there were.
+
+        Args:
+            addresses: of the marks.
+            as_of: of the run whose verdict it is: marks of newer plans stand. None voids whatever is there.
+        """
         by_prefix: dict[str, list[str]] = defaultdict(list)
         for address in addresses:
             by_prefix[address.prefix].append(address.key)
         with store_errors("voiding marks"):
-            return sum(self._remove(prefix, keys) for prefix, every in by_prefix.items() for keys in chunks(every))
+            return sum(
+                self._remove(prefix, keys) if as_of is None else self._remove_older(prefix, keys, as_of)
+                for prefix, every in by_prefix.items()
+                for keys in chunks(every)
+            )
 
     def namespaces(self, reach: Reach) -> list[Namespace]:
         """Return the namespaces that a reach covers, each prefix once."""
@@ -139,22 +180,27 @@ class MarkStore:
     def _remove(self, prefix: str, keys: Sequence[str]) -> int:
         return self._index.remove(prefix, [key.removeprefix(prefix) for key in keys])
 
+    def _remove_older(self, prefix: str, keys: Sequence[str], as_of: datetime) -> int:
+        gone = [key.decode() for key in self._void_older(keys=keys, args=[instant(as_of)])]
+        self._remove(prefix, gone)
+        return len(gone)
+
     def _write(self, marks: Sequence[Mark], now: datetime, *, only_standing: bool = False) -> int:
         listed: dict[Namespace, datetime] = {}
-        entered: dict[str, dict[str, datetime]] = defaultdict(dict)
+        by_prefix: dict[str, dict[str, Mark]] = defaultdict(dict)
         for mark in marks:
             where, address = _namespace_of(mark), MarkAddress.of(mark)
             listed[where] = max(listed.get(where, mark.expires_at), mark.expires_at)
-            entered[address.prefix][address.key] = mark.expires_at
+            by_prefix[address.prefix][address.key] = mark
         self._index.register(listed, now)
-        for prefix, ends in entered.items():
-            self._index.enter(prefix, ends, now)
-        with self._client.pipeline(transaction=False) as pipe:
-            for mark in marks:
-                pipe.set(
-                    MarkAddress.of(mark).key, mark.model_dump_json(), px=life_ms(mark.expires_at, now), xx=only_standing
-                )
-            return sum(bool(done) for done in pipe.execute())
+        written = 0
+        for prefix, own in by_prefix.items():
+            self._index.enter(prefix, {key: mark.expires_at for key, mark in own.items()}, now)
+            args: list[str | int] = ["XX" if only_standing else ""]
+            for mark in own.values():
+                args += [instant(mark.as_of), mark.epoch or "", mark.model_dump_json(), life_ms(mark.expires_at, now)]
+            written += int(self._put(keys=list(own), args=args))
+        return written
 
     def _keys(self, where: Namespace, reach: Reach) -> Iterator[list[str]]:
         begin = f"{where.prefix}mark:{reach.item_id}:" if reach.item_id else f"{where.prefix}mark:"

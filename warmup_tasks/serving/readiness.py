@@ -16,9 +16,17 @@ from warmup_tasks.serving.connection import store_errors
 from warmup_tasks.serving.epochs import EpochRecord, EpochStore
 from warmup_tasks.serving.identities import IdentityBook
 from warmup_tasks.serving.namespaces import NamespaceIndex, Reach
-from warmup_tasks.serving.records import decode, life_ms
+from warmup_tasks.serving.records import NEWER, decode, instant, life_ms
 
 READINESS_SCHEMA = 1
+_PUT = (
+    NEWER
+    + """
+if is_newer(redis.call('GET', KEYS[1]), ARGV[1], ARGV[2]) then return 0 end
+redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])
+return 1
+"""
+)
 
 
 class Verdict(NamedTuple):
@@ -86,6 +94,16 @@ def epoch_verdict(replica: str, proved_in: str | None, published: EpochRecord | 
     return None
 
 
+class NewerPlans(NamedTuple):
+    """The models and replicas that a newer plan has warmed: an older one keeps off, since warming evicts."""
+
+    warmed: frozenset[tuple[str, str]]
+
+    def covers(self, model: str, replica: str | None) -> bool:
+        """Say whether an item is the newer plan's; what lies in the serving store (None) goes with its model."""
+        return (model, replica) in self.warmed or (replica is None and any(model == name for name, _ in self.warmed))
+
+
 class ReadinessStore:
     """Readiness records by model and replica."""
 
@@ -93,16 +111,22 @@ class ReadinessStore:
         self._client = client
         self._index = NamespaceIndex(client)
         self._identities = IdentityBook(client)
+        self._put = client.register_script(_PUT)
 
-    def put(self, record: ReadinessRecord, now: datetime) -> None:
-        """Write a record until its ``expires_at``; one that has ended removes what stood there."""
+    def put(self, record: ReadinessRecord, now: datetime) -> bool:
+        """Write a record until its ``expires_at``; one that has ended removes what stood there.
+
+        Returns:
+            False, and nothing changes, where a newer plan has spoken of this epoch of the replica.
+        """
         key = readiness_key(record.model, record.replica)
         if record.expires_at <= now:
             self.void(record.model, record.replica)
-            return
+            return True
+        args: list[str | int] = [instant(record.as_of), record.epoch, record.model_dump_json()]
         with store_errors("writing readiness"):
             self._index.enter(READINESS_PREFIX, {key: record.expires_at}, now)
-            self._client.set(key, record.model_dump_json(), px=life_ms(record.expires_at, now))
+            return bool(self._put(keys=[key], args=[*args, life_ms(record.expires_at, now)]))
 
     def read(self, model: str, replica: str) -> ReadinessRecord | None:
         """Return the record as it was published, whether it still holds or not."""
@@ -118,6 +142,18 @@ class ReadinessStore:
                     for raw in self._client.mget(keys)
                     if (record := decode(raw, ReadinessRecord, READINESS_SCHEMA))
                 )
+
+    def newer(self, as_of: datetime, now: datetime) -> "NewerPlans":
+        """Return what plans newer than ``as_of`` left that still holds in the present epochs."""
+        found = [record for record in self.records() if record.as_of > as_of and record.expires_at > now]
+        epochs = EpochStore(self._client).read_many([record.replica for record in found])
+        return NewerPlans(
+            frozenset(
+                (record.model, record.replica)
+                for record, published in zip(found, epochs, strict=True)
+                if published is not None and published.epoch == record.epoch
+            )
+        )
 
     def void(self, model: str, replica: str) -> int:
         """Delete the record of one model on one replica; return 1 when there was one."""

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -12,6 +12,16 @@ from warmup_tasks.items import Record
 log = logging.getLogger(__name__)
 
 CHUNK = 500
+NEWER = """
+local function is_newer(standing, as_of, epoch)
+  if not standing then return false end
+  if epoch and epoch ~= (string.match(standing, '"epoch":"([^"]*)"') or '') then return false end
+  local its_as_of = string.match(standing, '"as_of":"([^"Z]*)Z"')
+  return its_as_of ~= nil and its_as_of > as_of
+end
+"""
+"""Lua for scripts: is a stored record of a newer plan, and of the same epoch where one is given? ``as_of`` as
+:func:`instant` writes it: a stored time has at most as many digits, so an equal one never counts as newer."""
 RecordT = TypeVar("RecordT", bound=Record)
 RowT = TypeVar("RowT")
 
@@ -31,6 +41,11 @@ def decode(raw: Any, record: type[RecordT], schema_version: int) -> RecordT | No
 def life_ms(end: datetime, now: datetime) -> int:
     """Return the TTL of something that ends at ``end``, in ms and at least 1."""
     return max(1, round((end - now).total_seconds() * 1000))
+
+
+def instant(time: datetime) -> str:
+    """Return a time as text whose order is that of times, UTC, for comparing in Redis."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
 
 
 def chunks(rows: Sequence[RowT]) -> Iterator[Sequence[RowT]]:

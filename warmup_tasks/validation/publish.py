@@ -1,12 +1,13 @@
 """From evidence to marks: judge the run, publish what passed, leave standing only what is still true (spec 6.6).
 
 The last gate before ready. Items fail one by one, strata with all their items, and a run with too many failures, or
-whose evidence does not keep its suite, publishes nothing new.
+whose evidence does not keep its suite, publishes nothing new. A profile that ends early may be published by itself, so
+that its replicas take traffic while others still warm; the run as a whole is judged at the end all the same.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -16,16 +17,11 @@ import redis as redis_client
 from warmup_tasks.identity import EmbedderIdentity, ServingIdentity
 from warmup_tasks.items import (
     Evidence,
-    EvidenceKind,
-    GainBasis,
     ItemKind,
     Mark,
-    Outcome,
     PlanRow,
-    Reason,
-    Residency,
 )
-from warmup_tasks.lake.records import key_of, partitions_of, read_all
+from warmup_tasks.lake.records import key_of, partitions_of
 from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
@@ -35,13 +31,12 @@ from warmup_tasks.serving.marks import MarkAddress, MarkStore
 from warmup_tasks.serving.namespaces import Reach
 from warmup_tasks.serving.tombstones import TombstoneStore
 from warmup_tasks.settings import FleetFile
+from warmup_tasks.validation.judgement import Judgement, judge
 from warmup_tasks.validation.lives import mark_end
 from warmup_tasks.validation.night import Night, address_of
 from warmup_tasks.validation.readiness import write_readiness
-from warmup_tasks.validation.sample import stratum_of
 from warmup_tasks.validation.store_probes import value_key
-from warmup_tasks.validation.strata import StratumResult, judge_strata
-from warmup_tasks.validation.suite import SuiteResult, check_evidence
+from warmup_tasks.validation.strata import StratumResult
 
 _OF_EMBEDDINGS = (ItemKind.RESPONSE, ItemKind.QA_PAIR)
 STRATA = pa.schema(
@@ -59,17 +54,6 @@ STRATA = pa.schema(
 """One row a stratum: the median of the paired gains with its interval, null where there is none. Grain: stratum."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What became of the run: every planned item with its last reason, the strata, the suite, and the whole."""
-
-    evidence: list[Evidence]
-    strata: dict[str, StratumResult]
-    suite: SuiteResult
-    failure_share: float
-    is_published: bool
-
-
 def publish(
     lake: Lake, run: Run, fleet: FleetFile, *, redis: redis_client.Redis, now: Callable[[], datetime]
 ) -> tuple[str, dict[str, Any]]:
@@ -77,7 +61,9 @@ def publish(
 
     Its tables: ``marks`` (new ones), ``quarantine`` (evidence of what is not ready, with the last reason), ``strata``.
     Void become the marks of items that failed, and on replicas that this run wrote to those of prefixes that it did not
-    confirm: nobody knows whether they are still resident.
+    confirm: nobody knows whether they are still resident. Marks of a newer plan stand, but for prefixes that were
+    proved before this run wrote to their replica. A run that publishes nothing new takes back what
+    :func:`publish_profile` published of it.
 
     Args:
         lake: holds plan, receipts and evidence.
@@ -94,38 +80,70 @@ def publish(
         RetryLaterError: Redis does not answer; publishing again leaves the same state.
     """
     night = Night.of(lake, run, fleet)
-    moment = now()
-    judged = _judge(night, _published_epochs(night, redis))
+    judged, marks, summary = _publish(night, redis, now())
+    tables = {
+        "marks": to_table(marks, Mark),
+        "quarantine": to_table([row for row in judged.evidence if not row.is_ready], Evidence),
+        "strata": pa.Table.from_pylist([_stratum_row(run, s) for s in judged.strata.values()], schema=STRATA),
+    }
+    return lake.publish("marks", run.run_id, tables, _account(judged)), summary
+
+
+def publish_profile(
+    lake: Lake, run: Run, profile: str, fleet: FleetFile, *, redis: redis_client.Redis, now: Callable[[], datetime]
+) -> dict[str, Any]:
+    """Judge one profile's evidence by itself and write its marks and readiness; the lake gets the whole run's later.
+
+    Args:
+        lake: holds plan, receipts and evidence.
+        run: gives the policy.
+        profile: hardware profile, all of whose probes have ended.
+        fleet: the fleet file.
+        redis: the serving store.
+        now: the wall clock.
+
+    Returns:
+        The summary of :func:`publish`, of this profile.
+
+    Raises:
+        ContractError: there is no plan.
+        RetryLaterError: Redis does not answer.
+    """
+    night = Night.of(lake, run, fleet)
+    part = replace(night.plan, rows=[row for row in night.plan.rows if row.profile == profile])
+    return _publish(replace(night, plan=part), redis, now())[2]
+
+
+def _publish(night: Night, redis: redis_client.Redis, moment: datetime) -> tuple[Judgement, list[Mark], dict[str, Any]]:
+    judged = judge(night, _published_epochs(night, redis))
     marks = _marks(night, judged, moment) if judged.is_published else []
     marks = _without_tombstones(marks, redis)
     store = MarkStore(redis)
-    voided = store.void_many(_untrue(night, judged, store))
+    voided = store.void_many(_not_ready(night, judged), as_of=night.run.as_of)
+    voided += store.void_many(_perhaps_evicted(night, judged, store))
+    voided += 0 if judged.is_published else store.void_many(_published_before(night, store))
     IdentityBook(redis).remember(_identities(night))
     written = store.put_many(marks, moment)
     if len(kept := _without_tombstones(marks, redis)) < len(marks):  # taken out while the marks were written
         left = {mark.item_id for mark in kept}
         store.void_many(MarkAddress.of(mark) for mark in marks if mark.item_id not in left)
-    readiness = write_readiness(night, redis, moment)
-    quarantined = [row for row in judged.evidence if not row.is_ready]
-    tables = {
-        "marks": to_table(marks, Mark),
-        "quarantine": to_table(quarantined, Evidence),
-        "strata": pa.Table.from_pylist([_stratum_row(run, s) for s in judged.strata.values()], schema=STRATA),
-    }
-    meta = {
-        "is_published": judged.is_published,
-        "failure_share": judged.failure_share,
-        "broken_expectations": judged.suite.broken,
-    }
-    ref = lake.publish("marks", run.run_id, tables, meta)
-    return ref, {
-        **meta,
+    summary = {
+        **_account(judged),
         "items": len(judged.evidence),
         "ready": sum(row.is_ready for row in judged.evidence) if judged.is_published else 0,
         "marks_written": written,
         "marks_voided": voided,
-        "reasons": dict(Counter(row.reason for row in quarantined)),
-        "readiness": readiness,
+        "reasons": dict(Counter(row.reason for row in judged.evidence if not row.is_ready)),
+        "readiness": write_readiness(night, redis, moment),
+    }
+    return judged, marks, summary
+
+
+def _account(judged: Judgement) -> dict[str, Any]:
+    return {
+        "is_published": judged.is_published,
+        "failure_share": judged.failure_share,
+        "broken_expectations": judged.suite.broken,
     }
 
 
@@ -138,40 +156,6 @@ def _published_epochs(night: Night, redis: redis_client.Redis) -> dict[str, str 
     names = sorted({row.replica for row in night.planned if row.replica is not None})
     records = EpochStore(redis).read_many(names)
     return {name: record.epoch if record else None for name, record in zip(names, records, strict=True)}
-
-
-def _judge(night: Night, published: Mapping[str, str | None]) -> Judgement:
-    policy, planned = night.run.policy, night.planned
-    found = {(row.item_id, row.replica): row for row in read_all(night.lake, "evidence", night.run.run_id, Evidence)}
-    evidence = [_in_epoch(found.get(key_of(row)) or _no_evidence(row), published) for row in planned]
-    strata = judge_strata(evidence, max_failure_share=policy.max_failure_share, seed=night.run.request.seed)
-    evidence = [_in_stratum(row, strata[row.stratum].reason) for row in evidence]
-    suite = check_evidence(evidence, len(planned))
-    tried = [row for row in evidence if _was_tried(night, row)]
-    share = sum(not row.is_ready for row in tried) / len(tried) if tried else 0.0
-    return Judgement(evidence, strata, suite, share, suite.is_met and share <= policy.max_failure_share)
-
-
-def _in_epoch(row: Evidence, published: Mapping[str, str | None]) -> Evidence:
-    """Return the row, not ready when its replica has left the epoch of the probe."""
-    if row.replica is None or not row.is_ready or published[row.replica] == row.replica_epoch is not None:
-        return row
-    reason = Reason.EPOCH_UNKNOWN if published[row.replica] is None else Reason.EPOCH_CHANGED
-    return _failed(row, reason)
-
-
-def _in_stratum(row: Evidence, reason: str) -> Evidence:
-    return _failed(row, reason) if reason and row.is_ready else row
-
-
-def _failed(row: Evidence, reason: str) -> Evidence:
-    return row.model_copy(update={"is_ready": False, "reason": reason})
-
-
-def _was_tried(night: Night, row: Evidence) -> bool:
-    """Say whether the item counts for the run's failure share: all but those skipped or refused with a reason."""
-    receipt = night.receipts.get((row.item_id, row.replica))
-    return receipt is None or receipt.outcome in (Outcome.WARMED, Outcome.FAILED)
 
 
 def _marks(night: Night, judged: Judgement, moment: datetime) -> list[Mark]:
@@ -222,61 +206,46 @@ def _mark(night: Night, row: PlanRow, seen: Evidence, moment: datetime, end: dat
     )
 
 
-def _untrue(night: Night, judged: Judgement, store: MarkStore) -> list[MarkAddress]:
-    """Return the marks that may not stand: of items that failed, and of prefixes that may have been evicted."""
+def _not_ready(night: Night, judged: Judgement) -> list[MarkAddress]:
+    """Return where marks of items would stand that this run found not ready."""
     rows = {key_of(row): row for row in night.planned}
-    failed = [address_of(rows[seen.item_id, seen.replica]) for seen in judged.evidence if not seen.is_ready]
+    return [address_of(rows[seen.item_id, seen.replica]) for seen in judged.evidence if not seen.is_ready]
+
+
+def _perhaps_evicted(night: Night, judged: Judgement, store: MarkStore) -> list[MarkAddress]:
+    """Return the marks of prefixes that this run may have evicted: unconfirmed, and proved before its last write."""
     confirmed = {(seen.item_id, seen.replica) for seen in judged.evidence if seen.is_ready}
-    evicted = [
+    return [
         MarkAddress.of(mark)
-        for replica in sorted(_written_to(night))
+        for replica, written_at in sorted(_last_writes(night).items())
         for mark in store.find(Reach(replica=replica))
-        if mark.kind is ItemKind.KV_PREFIX and (mark.item_id, mark.replica) not in confirmed
+        if mark.kind is ItemKind.KV_PREFIX
+        and (mark.item_id, mark.replica) not in confirmed
+        and not (mark.as_of > night.run.as_of and mark.marked_at > written_at)
     ]
-    return [*failed, *evicted]
 
 
-def _written_to(night: Night) -> set[str]:
-    return {
-        receipt.replica
-        for receipt in night.receipts.values()
-        if receipt.kind is ItemKind.KV_PREFIX and receipt.replica is not None and receipt.computed_tokens != 0
-    }
+def _published_before(night: Night, store: MarkStore) -> list[MarkAddress]:
+    """Return the marks that stand of this very run: parts of it were published before it was judged as a whole."""
+    standing = store.get_many([address_of(row) for row in night.planned])
+    return [MarkAddress.of(mark) for mark in standing if mark is not None and mark.run_id == night.run.run_id]
+
+
+def _last_writes(night: Night) -> dict[str, datetime]:
+    """Return replica → when this run last computed blocks of a prefix there."""
+    here = {row.replica for row in night.planned}
+    written: dict[str, datetime] = {}
+    for receipt in night.receipts.values():
+        is_write = receipt.kind is ItemKind.KV_PREFIX and receipt.computed_tokens != 0
+        if is_write and receipt.replica is not None and receipt.replica in here:
+            written[receipt.replica] = max(receipt.finished_at, written.get(receipt.replica, receipt.finished_at))
+    return written
 
 
 def _identities(night: Night) -> list[ServingIdentity | EmbedderIdentity]:
     served = {(row.model, row.adapter) for row in night.planned if row.kind is not ItemKind.EMBEDDING}
     known = [(m, a) for m, a in sorted(served, key=str) if a is None or night.fleet.adapter(a) is not None]
     return [night.fleet.embedder, *(night.fleet.identity(model, adapter) for model, adapter in known)]
-
-
-def _no_evidence(row: PlanRow) -> Evidence:
-    """Return what is known of an item that no probe reached: nothing."""
-    return Evidence(
-        run_id=row.run_id,
-        item_id=row.item_id,
-        kind=row.kind,
-        profile=row.profile,
-        replica=row.replica,
-        tenant=row.tenant,
-        adapter=row.adapter,
-        stratum=stratum_of(row),
-        replica_epoch=None,
-        is_identity_ok=False,
-        residency=Residency.UNVERIFIED,
-        evidence_kind=EvidenceKind.NONE,
-        cached_tokens=None,
-        expected_cached_tokens=0,
-        is_sampled=False,
-        ttft_cold_ms=None,
-        ttft_warm_ms=None,
-        is_answer_equal=None,
-        is_control_missed=None,
-        gain_ms=None,
-        gain_basis=GainBasis.NONE,
-        is_ready=False,
-        reason=Reason.ENGINE_UNAVAILABLE,
-    )
 
 
 def _stratum_row(run: Run, result: StratumResult) -> dict[str, Any]:

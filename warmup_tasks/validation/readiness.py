@@ -19,12 +19,14 @@ def write_readiness(night: Night, redis: redis_client.Redis, moment: datetime) -
     """Write one record a model and replica that the plan speaks of; return replica → planned, ready, is_ready.
 
     It counts marks as they stand, so a run that published nothing new still corrects what an earlier one claimed. A
-    record ends when so many of its marks have ended that the rest is too few.
+    record ends when so many of its marks have ended that the rest is too few. What a newer plan says of a replica
+    stands, and the older one has nothing to add.
 
     Raises:
         RetryLaterError: Redis does not answer.
     """
     store, epochs = ReadinessStore(redis), EpochStore(redis)
+    newer = store.newer(night.run.as_of, moment)
     summary: dict[str, dict[str, Any]] = {}
     for replica in night.fleet.replicas:
         rows = [row for row in night.planned if row.replica == replica.name]
@@ -33,6 +35,8 @@ def write_readiness(night: Night, redis: redis_client.Redis, moment: datetime) -
         published = epochs.read(replica.name)
         epoch = published.epoch if published else None
         standing = _standing(rows, epoch, redis)
+        if newer.covers(replica.model, replica.name):
+            continue
         if epoch is None or not standing:
             store.void(replica.model, replica.name)
         else:
