@@ -2,7 +2,7 @@
 
 The last gate before ready. Items fail one by one, strata with all their items, and a run with too many failures, or
 whose evidence does not keep its suite, publishes nothing new. A profile that ends early may be published by itself, so
-that its replicas take traffic while others still warm; the run as a whole is judged at the end all the same.
+that its replicas take traffic while others still warm: the same limits judge it, and what passed them stands.
 """
 
 from collections import Counter
@@ -62,8 +62,7 @@ def publish(
     Its tables: ``marks`` (new ones), ``quarantine`` (evidence of what is not ready, with the last reason), ``strata``.
     Void become the marks of items that failed, and on replicas that this run wrote to those of prefixes that it did not
     confirm: nobody knows whether they are still resident. Marks of a newer plan stand, but for prefixes that were
-    proved before this run wrote to their replica. A run that publishes nothing new takes back what
-    :func:`publish_profile` published of it.
+    proved before this run wrote to their replica.
 
     Args:
         lake: holds plan, receipts and evidence.
@@ -121,7 +120,6 @@ def _publish(night: Night, redis: redis_client.Redis, moment: datetime) -> tuple
     store = MarkStore(redis)
     voided = store.void_many(_not_ready(night, judged), as_of=night.run.as_of)
     voided += store.void_many(_perhaps_evicted(night, judged, store))
-    voided += 0 if judged.is_published else store.void_many(_published_before(night, store))
     IdentityBook(redis).remember(_identities(night))
     written = store.put_many(marks, moment)
     if len(kept := _without_tombstones(marks, redis)) < len(marks):  # taken out while the marks were written
@@ -223,12 +221,6 @@ def _perhaps_evicted(night: Night, judged: Judgement, store: MarkStore) -> list[
         and (mark.item_id, mark.replica) not in confirmed
         and not (mark.as_of > night.run.as_of and mark.marked_at > written_at)
     ]
-
-
-def _published_before(night: Night, store: MarkStore) -> list[MarkAddress]:
-    """Return the marks that stand of this very run: parts of it were published before it was judged as a whole."""
-    standing = store.get_many([address_of(row) for row in night.planned])
-    return [MarkAddress.of(mark) for mark in standing if mark is not None and mark.run_id == night.run.run_id]
 
 
 def _last_writes(night: Night) -> dict[str, datetime]:
