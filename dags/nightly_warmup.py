@@ -4,19 +4,23 @@
 works out the demand; *plan* chooses and orders the items. Then, for each hardware profile on that profile's queue:
 *replay_cold* (only when measuring), *twins* (cold answers to compare with), four waves of shards (embeddings; adapters;
 default responses and QA pairs; KV prefixes), *probe*. At last *publish* marks what passed, *replay_warm* measures once
-more, *report* writes the report.
+more, *report* writes the report. Beside all this *tune* looks for better golden parameters on this night's log, for
+`tuning_time_s` at most; later nights take them, so nothing but the report waits for it.
 
 **When.** Every night at 02:00 UTC, for the 24 hours from then on. Trigger it by hand after a deploy or a release: leave
 `as_of` empty to plan from the run's logical date or, without one, from now. `dry_run` stops after the plan and reports
 it; nothing but the survey touches a replica.
 
 **What red means.** Items that fail singly never make a task red: they are counted in the report with their reasons. A
-task is red only when somebody must act, and the run is red when any of its tasks is. What could be proved is published
-either way, and the report is written. Every task may be cleared and run again at any time; clear with *downstream*.
+task is red only when somebody must act, and the run is red when any of its tasks but *tune* is. What could be proved is
+published either way, and the report is written. Every task may be cleared and run again at any time; clear with
+*downstream*.
 
 - `begin`: a param is refused. The message names it; trigger again.
 - `extract`: the log is missing or in an unknown format. Check `log` and `log_format`.
 - `profile`: no replica answered, or tokenising failed. Check the fleet file and the replicas.
+- `tune`: it was killed in every try, or the lake refused. The last values stay, and the run does not turn red for it.
+  Give it more memory, or less time (`tuning_time_s`; 0 is off); the next night closes what it left open.
 - `plan`: no plan is possible, or the plan has a profile that this DAG has no branch for. Follow the message.
 - `<profile>.replay_cold`: the cold state was to be measured and could not be. This profile stays cold, so that it still
   can be; others go on. Check its replicas.
@@ -29,7 +33,7 @@ either way, and the report is written. Every task may be cleared and run again a
   stand. Read the reasons in the report.
 - `replay_warm.<profile>`: the warm state could not be measured. The marks are published. Check its replicas.
 - `report`: the report could not be written. The marks are published. Check the report's folder.
-- `done`: not a step; it is red when any of the above is.
+- `done`: not a step; it is red when any of the above but `tune` is.
 """
 
 from datetime import UTC, datetime
@@ -60,17 +64,17 @@ GROUPS = group_ids(profile.name for profile in PROFILES)
 )
 def nightly_warmup() -> None:
     """Warm the fleet for the day that begins."""
-    measured, reported = after_all("measured"), tasks.report()
+    tuned, measured, reported = after_all("tuned"), after_all("measured"), tasks.report()
     done = EmptyOperator(task_id="done", trigger_rule=TriggerRule.NONE_FAILED)
 
     night = stage(PROFILES, done, is_measured=True)
-    chain(tasks.begin(), tasks.extract(), night.surveyed)
+    chain(tasks.begin(), tasks.extract(), night.surveyed, tasks.tune(), tuned)
     with TaskGroup("replay_warm"):
         for hardware in PROFILES:
             again = tasks.replay_warm.override(task_id=GROUPS[hardware.name], queue=hardware.queue)(hardware.name)
             night.published >> again >> [measured, done]
     night.published >> measured
-    [night.planned, measured] >> reported >> done
+    [night.planned, measured, tuned] >> reported >> done
 
 
 nightly_warmup()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from warmup_tasks.items import WAVES
-from warmup_tasks.local.airflow_run import DagRunResult, airflow_variables
+from warmup_tasks.local.airflow_run import DagRunResult, _parse, _task_states, airflow_variables
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DAGS = REPOSITORY / "dags"
@@ -23,7 +23,7 @@ SITE_ENV = {
     "WARMUP_REDIS_URL": "redis://127.0.0.1:1/0",
     "WARMUP_FLEET": "/nowhere/fleet.yaml",
 }
-STEP_NAMES = ("extract", "profile", "plan", "replay", "twins", "warm", "probe", "publish", "report")
+STEP_NAMES = ("extract", "profile", "tune", "plan", "replay", "twins", "warm", "probe", "publish", "report")
 
 Night = Callable[..., DagRunResult]
 
@@ -62,3 +62,31 @@ class Steps:
 
     def names(self) -> list[str]:
         return [call[0] for call in self.calls]
+
+
+def rerun(run_id: str, *task_ids: str) -> dict[str, str]:
+    """Clear tasks of a finished run with all that follows them, and let Airflow run what is then due."""
+    from airflow.models.dagrun import DagRun
+    from airflow.sdk.definitions.dag import _run_task
+    from airflow.serialization.serialized_objects import DagSerialization
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    dag = _parse("nightly_warmup", DAGS)
+    scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+    downstream = scheduled.partial_subset(list(task_ids), include_downstream=True, include_upstream=False)
+    with create_session() as session:
+        downstream.clear(run_id=run_id, session=session)
+        run = session.scalars(select(DagRun).where(DagRun.run_id == run_id)).one()
+        run.dag, run.state = scheduled, "running"
+        session.commit()
+        while run.state == "running":
+            session.expire_all()
+            due, _ = run.update_state(session=session)
+            for instance in due:
+                instance.try_number += 1
+                instance.state = "scheduled"
+            session.commit()
+            for instance in due:
+                _run_task(ti=instance, task=dag.task_dict[instance.task_id])
+    return _task_states("nightly_warmup", run_id)

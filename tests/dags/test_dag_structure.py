@@ -78,12 +78,23 @@ def test_the_arrows_are_the_order_of_a_night(dag: Any) -> None:
         assert upstream(dag, f"replay_warm.{name}") == {"publish"}
     assert upstream(dag, "probed") == {"large.probe", "small.probe"}
     assert upstream(dag, "publish") == {"go_ahead", "probed"}
-    assert upstream(dag, "report") == {"plan", "measured"}
+    assert upstream(dag, "report") == {"plan", "measured", "tuned"}
+
+
+def test_tuning_runs_beside_the_night_and_nothing_but_the_report_waits_for_it(dag: Any) -> None:
+    assert upstream(dag, "tune") == {"profile"}
+    assert upstream(dag, "tuned") == {"tune"}
+    assert set(dag.get_task("tune").downstream_task_ids) == {"tuned"}
+    assert set(dag.get_task("tuned").downstream_task_ids) == {"report"}
+    assert dag.get_task("tuned").trigger_rule == "all_done", "a killed tuning keeps no report from being written"
 
 
 def test_done_sees_every_failure_that_nothing_else_passes_on(dag: Any) -> None:
-    tolerant = {task.task_id for task in dag.tasks if str(task.trigger_rule) == "all_done"}
-    hidden = {t for task_id in tolerant for t in upstream(dag, task_id)} - tolerant
+    """A wave whose list of shards failed cannot be expanded, so that shows in the wave; tuning shows nowhere."""
+    tolerant = {task.task_id for task in dag.tasks if task.trigger_rule == "all_done"}
+    hidden = {t for task_id in tolerant for t in upstream(dag, task_id)} - tolerant - {"tune"}
+    hidden = {task_id for task_id in hidden if not task_id.endswith(".shards")}
+    assert hidden
     reaching = upstream(dag, "done")
     forwarded = {t for t in hidden if set(dag.get_task(t).downstream_task_ids) - tolerant}
     assert hidden - reaching - forwarded == set()
@@ -103,8 +114,8 @@ def test_the_shape_follows_from_the_profiles_file(monkeypatch: pytest.MonkeyPatc
     path.write_text(THREE)
     three = parsed(monkeypatch, path)
     per_profile = 2 * len(WAVES) + 5
-    assert len(dag.tasks) == 10 + 2 * per_profile
-    assert len(three.tasks) == 10 + 3 * per_profile
+    assert len(dag.tasks) == 12 + 2 * per_profile
+    assert len(three.tasks) == 12 + 3 * per_profile
     assert three.get_task("a100_80gb.wave_3.warm").queue == "gpu.a100"
     assert three.get_task("a100_80gb.twins").op_args == ("a100.80gb",)
 
@@ -136,7 +147,7 @@ def test_every_task_has_the_retries_by_error_class(dag: Any) -> None:
 def test_the_runbook_names_every_step_that_can_be_red(dag: Any) -> None:
     for task in dag.tasks:
         last = task.task_id.removeprefix("large.").removeprefix("small.")
-        if last in ("go_ahead", "warmed", "probed", "measured") or last.endswith("shards"):
+        if last in ("go_ahead", "warmed", "probed", "measured", "tuned") or last.endswith("shards"):
             continue
         word = last.replace("wave_0", "wave_<n>").replace("wave_1", "wave_<n>")
         word = word.replace("wave_2", "wave_<n>").replace("wave_3", "wave_<n>")

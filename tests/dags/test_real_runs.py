@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.dags.nights import DAGS, SITE_ENV, Night, Steps, shards_of_fleet
+from tests.dags.nights import SITE_ENV, Night, Steps, rerun, shards_of_fleet
 from warmup_tasks.errors import ConfigurationError, ContractError, RetryLaterError
-from warmup_tasks.local.airflow_run import TaskEvent, _parse, _task_states
+from warmup_tasks.local.airflow_run import TaskEvent, _parse
 from warmup_tasks.runs import Run
 from warmup_tasks.settings import RunRequest
 
@@ -32,34 +32,6 @@ def xcom_bytes(run_id: str) -> dict[str, int]:
         return {f"{task_id}[{index}].{key}": len(str(value).encode()) for task_id, index, value, key in rows}
 
 
-def rerun(run_id: str, *task_ids: str) -> dict[str, str]:
-    """Clear tasks of a finished run with all that follows them, and let Airflow run what is then due."""
-    from airflow.models.dagrun import DagRun
-    from airflow.sdk.definitions.dag import _run_task
-    from airflow.serialization.serialized_objects import DagSerialization
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    dag = _parse("nightly_warmup", DAGS)
-    scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
-    downstream = scheduled.partial_subset(list(task_ids), include_downstream=True, include_upstream=False)
-    with create_session() as session:
-        downstream.clear(run_id=run_id, session=session)
-        run = session.scalars(select(DagRun).where(DagRun.run_id == run_id)).one()
-        run.dag, run.state = scheduled, "running"
-        session.commit()
-        while run.state == "running":
-            session.expire_all()
-            due, _ = run.update_state(session=session)
-            for instance in due:
-                instance.try_number += 1
-                instance.state = "scheduled"
-            session.commit()
-            for instance in due:
-                _run_task(ti=instance, task=dag.task_dict[instance.task_id])
-    return _task_states("nightly_warmup", run_id)
-
-
 def test_a_night_goes_from_the_log_to_the_report(night: Night, steps: Steps, capfd: pytest.CaptureFixture[str]) -> None:
     steps.summary["shards"] = shards_of_fleet({"large": 2, "small": 1})
     events: list[TaskEvent] = []
@@ -71,7 +43,8 @@ def test_a_night_goes_from_the_log_to_the_report(night: Night, steps: Steps, cap
     assert set(result.task_states.values()) == {"success"}
     assert {run.run_id for run in steps.runs} == {Run.of(request).run_id}
     names = steps.names()
-    assert names[:3] == ["extract", "profile", "plan"]
+    assert names[:2] == ["extract", "profile"]
+    assert names[2:4] in (["plan", "tune"], ["tune", "plan"]), "neither waits for the other"
     assert names[-4:] == ["publish", "replay", "replay", "report"]
     for profile, replicas in (("large", 2), ("small", 1)):
         mine = [call for call in steps.calls if len(call) > 1 and call[1].split(".")[0] == profile]
@@ -82,7 +55,7 @@ def test_a_night_goes_from_the_log_to_the_report(night: Night, steps: Steps, cap
         assert [shard.split(".")[1] for shard in warmed] == sorted(shard.split(".")[1] for shard in warmed)
         assert len(shards["3"]) == replicas
         assert mine[-2:] == [("probe", profile), ("replay", profile, "warm")]
-    assert result.task_count == len(result.task_states) == 36 - 8 + 2 * 4 + 6
+    assert result.task_count == len(result.task_states) == 38 - 8 + 2 * 4 + 6
     assert set(result.stage_seconds) >= {"extract", "profile", "plan", "twins", "warm", "probe", "publish", "report"}
     assert [(e.task, e.state) for e in events[:2]] == [("begin", "running"), ("begin", "success")]
     assert all(e.seconds is not None and e.seconds > 0 for e in events if e.state == "success")
@@ -107,7 +80,7 @@ def test_a_run_by_hand_with_nothing_given_works_from_defaults(night: Night, step
 def test_a_dry_run_stops_after_the_plan_and_reports(night: Night, steps: Steps) -> None:
     result = night({"dry_run": True}, logical_date=datetime(2026, 11, 27, 14, 30, tzinfo=UTC))
     assert result.state == "success"
-    assert steps.names() == ["extract", "profile", "plan", "report"]
+    assert [name for name in steps.names() if name != "tune"] == ["extract", "profile", "plan", "report"]
     assert ended_badly(result.task_states) == {}
     assert {run.as_of for run in steps.runs} == {datetime(2026, 11, 27, 14, 30, tzinfo=UTC)}
 
@@ -132,6 +105,14 @@ def test_an_error_that_may_pass_is_tried_again(night: Night, steps: Steps) -> No
     assert steps.calls.count(("warm", "small.w3.0")) == 2
 
 
+def test_a_tuning_that_fails_in_every_try_leaves_the_night_alone(night: Night, steps: Steps) -> None:
+    steps.errors = {("tune",): [ConfigurationError("no such lake")]}
+    result = night()
+    assert result.state == "success"
+    assert ended_badly(result.task_states) == {"tune": "failed"}
+    assert steps.names()[-2:] == ["publish", "report"]
+
+
 def test_no_twins_leave_that_profile_cold_and_the_others_go_on(night: Night, steps: Steps) -> None:
     steps.summary["shards"] = shards_of_fleet({"large": 1, "small": 1})
     steps.errors = {("twins", "large"): [ContractError("no plan")]}
@@ -147,7 +128,7 @@ def test_without_a_plan_nothing_is_sent_anywhere(night: Night, steps: Steps) -> 
     result = night()
     assert result.state == "failed"
     assert result.error == "plan: ConfigurationError: no replica fits"
-    assert steps.names() == ["extract", "profile", "plan"]
+    assert [name for name in steps.names() if name != "tune"] == ["extract", "profile", "plan"]
 
 
 def test_a_failed_shard_is_cleared_and_repaired(

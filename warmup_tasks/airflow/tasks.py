@@ -29,6 +29,12 @@ def profile() -> context.Summary:
 
 
 @task
+def tune() -> context.Summary:
+    """Tune the parameters of later nights within the run's time for it."""
+    return context.call(nightly.tune)
+
+
+@task
 def plan(profiles: list[str]) -> context.Summary:
     """Choose and order the items; hand on the shard ids."""
     return check_shards(context.call(nightly.plan), profiles)

@@ -6,10 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.unit.tuning.conftest import BLOCK, service_requests
+from tests.support.service_log import BLOCK, rows_of, service_requests, states
 from warmup_tasks.demand.embedder import default_embedder_identity
 from warmup_tasks.errors import ConfigurationError
-from warmup_tasks.items import ReplicaState
 from warmup_tasks.lake.schemas import REQUESTS
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.parameters import GoldenParameters
@@ -26,28 +25,6 @@ from warmup_tasks.tuning.traffic import TrafficClass, class_accesses, partition_
 AS_OF = datetime(2026, 11, 27, 2, tzinfo=UTC)
 SPAN_S = 3000
 NAME = "m.base.chat"
-
-
-def rows_of(times, names, *, begin, model="m", adapter=None, request_type="chat", prefix="r"):
-    empty = dict.fromkeys(REQUESTS.names)
-    return [
-        {
-            **empty,
-            "schema_version": 1,
-            "request_id": f"{prefix}{number}",
-            "time": begin + timedelta(seconds=float(moment)),
-            "model": model,
-            "adapter": adapter,
-            "request_type": request_type,
-            "is_truncated": False,
-            "block_hashes": blocks,
-            "block_tokens": BLOCK,
-            "input_tokens": len(blocks) * BLOCK,
-            "source_file": "log",
-            "source_line": number,
-        }
-        for number, (moment, blocks) in enumerate(zip(times, names, strict=True))
-    ]
 
 
 @pytest.fixture
@@ -69,18 +46,6 @@ def fleet():
         adapters=[AdapterSpec(name="legal", version="1", path="/legal", base_model="m")],
         embedder=default_embedder_identity(),
     )
-
-
-def states(count=1):
-    return [
-        ReplicaState(
-            run_id="r", replica=f"m-{number}", profile="gpu", model="m", engine="vllm", version="0", epoch="e",
-            identity_digest="0" * 64, contradictions=[], block_size=BLOCK, capacity_tokens=100_000, max_model_len=8192,
-            has_usage_details=True, has_runtime_adapters=True, base_ms=20.0, prefill_ms_per_token=0.3, probe_tokens=0,
-            notes=[],
-        )
-        for number in range(count)
-    ]  # fmt: skip
 
 
 def run_at(as_of=AS_OF, **wishes):
