@@ -3,6 +3,7 @@
 Here live the few reads that several rooms share. What the records mean is in ``items.py``; no writing, no decision.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,7 +17,6 @@ from warmup_tasks.lake.store import Lake
 
 RecordT = TypeVar("RecordT", bound=Record)
 Key = tuple[str, str | None]
-_BODIES = ("token_ids", "body_json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ def key_of(record: PlanRow | Receipt) -> Key:
     return record.item_id, record.replica
 
 
-def read_plan(lake: Lake, run_id: str, where: Where | None = None, *, has_bodies: bool = True) -> Plan:
+def read_plan(lake: Lake, run_id: str, where: Where | None = None, *, without: Collection[str] = ()) -> Plan:
     """Return the newest plan of a run, or some of its rows, with the payloads of these.
 
     Args:
         lake: the lake.
         run_id: the run.
         where: plan column → values, for instance ``{"shard": [shard]}``; None returns the whole plan.
-        has_bodies: False leaves out what is sent, prompts and tokens: who only needs names and numbers reads far less.
+        without: payload columns that are not read and are None: who does not send prompts reads far less.
 
     Raises:
         ContractError: there is no plan.
@@ -58,9 +58,9 @@ def read_plan(lake: Lake, run_id: str, where: Where | None = None, *, has_bodies
     ref = f"plan/{run_id}"
     rows = from_table(lake.read(ref, "plan", where=where), PlanRow)
     needed = None if where is None else {row.payload_sha256 for row in rows if row.payload_sha256 is not None}
-    columns = None if has_bodies else [name for name in Payload.model_fields if name not in _BODIES]
+    columns = [name for name in PAYLOADS.names if name not in without]
     found = lake.read(ref, "payloads", columns, None if needed is None else {"payload_sha256": needed})
-    for name in () if has_bodies else _BODIES:
+    for name in without:
         found = found.append_column(name, pa.nulls(found.num_rows, PAYLOADS.field(name).type))
     return Plan(rows, {payload.payload_sha256: payload for payload in from_table(found, Payload)})
 

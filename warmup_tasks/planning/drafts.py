@@ -119,8 +119,13 @@ class PlanDraft:
     def _shard(self, draft: Draft) -> str:
         if not draft.profile:
             return ""
-        where = draft.replica or f"{int(draft.item_id[:8], 16) % STORE_SHARDS:02d}"
+        where = draft.replica or f"{int(self._prompt(draft)[:8], 16) % STORE_SHARDS:02d}"
         return f"{draft.profile}.w{KINDS[draft.kind].wave}.{where}"
+
+    def _prompt(self, draft: Draft) -> str:
+        """Return what a stored item is dealt by: what is made of one prompt lies in shards of one number."""
+        payload = self.payloads.get(draft.payload_sha256 or "")
+        return payload.prompt_sha256 if payload else draft.item_id
 
     def _shards(self, profile: str, wave: int) -> list[str]:
         replicas = sorted(state.replica for state in self.states if state.profile == profile)

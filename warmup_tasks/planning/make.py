@@ -63,10 +63,10 @@ def make_plan(
         prefixes.plan_replica(state)
     facts = lake.meta(demand)
     _refused(plan, lake.read(demand, "refused").to_pylist(), facts["refused"])
-    rows = _without(tombstones, _unique(plan.rows()))
+    rows = _without(tombstones, _of_kinds(run.request.kinds, _unique(plan.rows())))
     DependencyGraph(row for row in rows if row.is_chosen).check_waves()
-    needed = {row.payload_sha256 for row in rows}
-    payloads = [plan.payloads[sha] for sha in sorted(plan.payloads) if sha in needed]
+    needed = dict.fromkeys(row.payload_sha256 for row in rows if row.payload_sha256 is not None)
+    payloads = [plan.payloads[sha] for sha in needed]  # in the rows' order: a shard's lie together
     summary = _summary(plan, rows, facts)
     published = {"plan": to_table(rows, PlanRow), "payloads": to_table(payloads, Payload)}
     return lake.publish("plan", run.run_id, published, summary), summary
@@ -122,6 +122,21 @@ def _unique(rows: list[PlanRow]) -> list[PlanRow]:
             seen.add(key)
             kept.append(row)
     return kept
+
+
+def _of_kinds(kinds: Collection[ItemKind], rows: list[PlanRow]) -> list[PlanRow]:
+    """Keep the rows of the kinds that are asked for, and of the chosen ones what they depend on."""
+    if not kinds:
+        return rows
+    by_name = {(row.profile, row.item_id): row for row in rows if row.is_chosen}
+    kept: set[tuple[str, str]] = set()
+    open_ends = [(row.profile, row.item_id) for row in rows if row.is_chosen and row.kind in kinds]
+    while open_ends:
+        name = open_ends.pop()
+        if name in by_name and name not in kept:
+            kept.add(name)
+            open_ends += [(name[0], needed) for needed in by_name[name].depends_on]
+    return [row for row in rows if (row.profile, row.item_id) in kept or (row.kind in kinds and not row.is_chosen)]
 
 
 def _without(tombstones: Collection[str], rows: list[PlanRow]) -> list[PlanRow]:

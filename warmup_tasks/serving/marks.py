@@ -6,7 +6,7 @@ Whether a mark *holds* also depends on the replica's published epoch; that judge
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -123,6 +123,17 @@ class MarkStore:
                 for keys in self._keys(where, reach):
                     yield from (mark for raw in self._client.mget(keys) if (mark := decode(raw, Mark, MARK_SCHEMA)))
 
+    def find_on(self, replicas: Collection[str]) -> Iterator[Mark]:
+        """Yield every mark on any of the replicas, in one walk over all namespaces."""
+        ends = {component(replica) for replica in replicas}
+        with store_errors("looking for marks"):
+            for prefix in {where.prefix for where in self._index.namespaces()} if ends else ():
+                for keys in self._index.keys(prefix):
+                    reached = [key for key in keys if key.rpartition(":")[2] in ends and _is_mark(key, prefix)]
+                    if reached:
+                        found = self._client.mget(reached)
+                        yield from (mark for raw in found if (mark := decode(raw, Mark, MARK_SCHEMA)))
+
     def count(self, reach: Reach) -> int:
         """Return how many marks a reach covers."""
         with store_errors("counting marks"):
@@ -209,6 +220,10 @@ class MarkStore:
             reached = [key for key in keys if key.startswith(begin) and key.endswith(end)]
             if reached:
                 yield reached
+
+
+def _is_mark(key: str, prefix: str) -> bool:
+    return key.startswith(f"{prefix}mark:")
 
 
 def _namespace_of(mark: Mark) -> Namespace:

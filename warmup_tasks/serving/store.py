@@ -8,7 +8,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -130,11 +130,20 @@ class ValueStore:
         """
         with store_errors("reading a value"):
             raw = self._client.get(key)
-        if raw is None:
-            return None
-        if not isinstance(raw, bytes):
-            raise ContractError("values need a client that answers in bytes: use serving.connect")
-        return decode_value(raw)
+        return None if raw is None else _decoded(raw)
+
+    def get_many(self, keys: Sequence[str]) -> dict[str, StoredValue]:
+        """Return key → value where one is stored, marked or not; what is no value counts as none."""
+        found: dict[str, StoredValue] = {}
+        with store_errors("reading values"):
+            for chunk in chunks(keys):
+                with self._client.pipeline(transaction=False) as pipe:  # the keys may lie on several nodes
+                    for key in chunk:
+                        pipe.get(key)
+                    for key, raw in zip(chunk, pipe.execute(), strict=True):
+                        with suppress(ContractError):
+                            found |= {} if raw is None else {key: _decoded(raw)}
+        return found
 
     def missing(self, block: Block) -> Block:
         """Return the block without the values that are there already."""
@@ -253,6 +262,12 @@ class _Load:
 
     def _end(self, block: Block) -> datetime | None:
         return None if block.ttl_s is None else self._now + timedelta(seconds=block.ttl_s)
+
+
+def _decoded(raw: object) -> StoredValue:
+    if not isinstance(raw, bytes):
+        raise GiveUpError("values need a client that answers in bytes: use serving.connect")
+    return decode_value(raw)
 
 
 def _servers(client: redis.Redis) -> dict[str, tuple[str, int]]:

@@ -3,11 +3,17 @@
 Reads evidence and judges (spec 6.6); what follows from it for marks is done in ``publish.py``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import redis as redis_client
+
 from warmup_tasks.items import Evidence, EvidenceKind, GainBasis, Outcome, PlanRow, Reason, Residency
-from warmup_tasks.lake.records import key_of, read_all
+from warmup_tasks.lake.records import key_of, read_part
+from warmup_tasks.lake.store import Lake
+from warmup_tasks.runs import Run
+from warmup_tasks.serving.epochs import EpochStore
+from warmup_tasks.settings import FleetFile
 from warmup_tasks.validation.night import Night
 from warmup_tasks.validation.sample import stratum_of
 from warmup_tasks.validation.strata import StratumResult, judge_strata
@@ -16,31 +22,55 @@ from warmup_tasks.validation.suite import SuiteResult, check_evidence
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What became of the run: every planned item with its last reason, the strata, the suite, and the whole."""
+    """What became of the items: every planned one with its last reason by profile, strata, suite, and the whole."""
 
-    evidence: list[Evidence]
-    strata: dict[str, StratumResult]
+    evidence: dict[str, list[Evidence]]
+    strata: list[StratumResult]
     suite: SuiteResult
     failure_share: float
     is_published: bool
 
 
-def judge(night: Night, published: Mapping[str, str | None]) -> Judgement:
-    """Judge the planned items of a night, or of one profile's part of it.
+def judge(lake: Lake, run: Run, fleet: FleetFile, profiles: Iterable[str], *, redis: redis_client.Redis) -> Judgement:
+    """Judge the planned items of some profiles as one whole; no more than one profile's plan is held at a time.
 
     Args:
-        night: plan, receipts, policy; the evidence is read from its lake.
-        published: replica → epoch that the agent publishes now, None where it is unknown.
+        lake: holds plan, receipts and evidence.
+        run: gives the policy.
+        fleet: the fleet file.
+        profiles: whose items.
+        redis: where epochs are published.
     """
-    policy, planned = night.run.policy, night.planned
-    found = {(row.item_id, row.replica): row for row in read_all(night.lake, "evidence", night.run.run_id, Evidence)}
-    evidence = [_in_epoch(found.get(key_of(row)) or _no_evidence(row), published) for row in planned]
+    evidence: dict[str, list[Evidence]] = {}
+    strata: list[StratumResult] = []
+    tried = failed = 0
+    for profile in profiles:
+        night = Night.of(lake, run, fleet, profile)
+        rows, results = _of_profile(night, _published_epochs(night, redis))
+        evidence[profile] = rows
+        strata += results
+        of_weight = [row for row in rows if _was_tried(night, row)]
+        tried += len(of_weight)
+        failed += sum(not row.is_ready for row in of_weight)
+    every = [row for rows in evidence.values() for row in rows]
+    suite, share = check_evidence(every, len(every)), failed / tried if tried else 0.0
+    return Judgement(evidence, strata, suite, share, suite.is_met and share <= run.policy.max_failure_share)
+
+
+def _of_profile(night: Night, published: Mapping[str, str | None]) -> tuple[list[Evidence], list[StratumResult]]:
+    """Return every planned item with its last reason, and the strata, which lie in one profile each."""
+    policy = night.run.policy
+    partition = f"{night.run.run_id}.{night.profile}"
+    found = {(row.item_id, row.replica): row for row in read_part(night.lake, "evidence", partition, Evidence)}
+    evidence = [_in_epoch(found.get(key_of(row)) or _no_evidence(row), published) for row in night.planned]
     strata = judge_strata(evidence, max_failure_share=policy.max_failure_share, seed=night.run.request.seed)
-    evidence = [_in_stratum(row, strata[row.stratum].reason) for row in evidence]
-    suite = check_evidence(evidence, len(planned))
-    tried = [row for row in evidence if _was_tried(night, row)]
-    share = sum(not row.is_ready for row in tried) / len(tried) if tried else 0.0
-    return Judgement(evidence, strata, suite, share, suite.is_met and share <= policy.max_failure_share)
+    return [_in_stratum(row, strata[row.stratum].reason) for row in evidence], list(strata.values())
+
+
+def _published_epochs(night: Night, redis: redis_client.Redis) -> dict[str, str | None]:
+    names = sorted({row.replica for row in night.planned if row.replica is not None})
+    records = EpochStore(redis).read_many(names)
+    return {name: record.epoch if record else None for name, record in zip(names, records, strict=True)}
 
 
 def _in_epoch(row: Evidence, published: Mapping[str, str | None]) -> Evidence:

@@ -1,11 +1,12 @@
-"""What validation knows of the run at hand: its plan, receipts, twins and sample, read once. No judgement here."""
+"""What validation knows of one profile in the run at hand: plan, receipts, twins, sample. No judgement here."""
 
 from dataclasses import dataclass
 from typing import Self
 
 from warmup_tasks.identity import NO_TENANT, derived_salt
 from warmup_tasks.items import Arm, ItemKind, PlanRow, Reason, Receipt, TwinResult
-from warmup_tasks.lake.records import Key, Plan, key_of, read_all, read_plan
+from warmup_tasks.lake.records import Key, Plan, key_of, read_all, read_part, read_plan
+from warmup_tasks.lake.selection import Where
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
 from warmup_tasks.serving.marks import MarkAddress
@@ -15,50 +16,65 @@ from warmup_tasks.validation.sample import draw
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """One run as the lake holds it. Keys are (item_id, replica)."""
+    """One hardware profile's part of a run, as the lake holds it. Keys are (item_id, replica)."""
 
     lake: Lake
     run: Run
     fleet: FleetFile
+    profile: str
     plan: Plan
     sample: set[Key]
     receipts: dict[Key, Receipt]
     twins: dict[Key, TwinResult]
 
     @classmethod
-    def of(cls, lake: Lake, run: Run, fleet: FleetFile) -> Self:
-        """Return the night of a run.
+    def of(cls, lake: Lake, run: Run, fleet: FleetFile, profile: str, kind: ItemKind | None = None) -> Self:
+        """Return the night of one hardware profile; prompts are not read, only prefixes' tokens.
+
+        Args:
+            lake: holds the plan, and receipts and twins as far as there are any.
+            run: the run.
+            fleet: the fleet file.
+            profile: its part of the plan is read; what depends on each other lies in one profile.
+            kind: only items of this kind; None takes all.
 
         Raises:
             ContractError: there is no plan.
         """
-        plan = read_plan(lake, run.run_id)
+        where: Where = {"profile": [profile], **({} if kind is None else {"kind": [kind]})}
+        plan = read_plan(lake, run.run_id, where, without=("body_json",))
         sample = draw(
             plan.rows,
             per_stratum=run.policy.twins_per_stratum,
             per_replica=run.policy.max_twins_per_replica,
             seed=run.request.seed,
         )
-        receipts = {key_of(receipt): receipt for receipt in read_all(lake, "receipts", run.run_id, Receipt)}
-        twins = read_all(lake, "twins", run.run_id, TwinResult)
-        return cls(lake, run, fleet, plan, sample, receipts, {(twin.item_id, twin.replica): twin for twin in twins})
+        receipts = read_all(lake, "receipts", run.run_id, Receipt, f"{profile}.w")
+        twins = read_part(lake, "twins", f"{run.run_id}.{profile}", TwinResult)
+        return cls(
+            lake,
+            run,
+            fleet,
+            profile,
+            plan,
+            sample,
+            {key_of(receipt): receipt for receipt in receipts if receipt.profile == profile},
+            {(twin.item_id, twin.replica): twin for twin in twins},
+        )
 
     @property
     def planned(self) -> list[PlanRow]:
         """The rows that were to be warmed."""
         return [row for row in self.plan.rows if row.is_chosen and row.arm is Arm.WARM]
 
-    def of_profile(self, profile: str) -> list[PlanRow]:
-        """Return the rows of one profile that evidence speaks of: those to be warmed, and the holdout."""
-        return [
-            row
-            for row in self.plan.rows
-            if row.profile == profile and ((row.is_chosen and row.arm is Arm.WARM) or is_held_out(row))
-        ]
+    @property
+    def judged(self) -> list[PlanRow]:
+        """The rows that evidence speaks of: those to be warmed, and the holdout."""
+        return [row for row in self.plan.rows if (row.is_chosen and row.arm is Arm.WARM) or is_held_out(row)]
 
-    def replicas(self, profile: str) -> list[ReplicaSpec]:
-        """Return the replicas of a profile that the plan speaks of, in the fleet's order."""
-        named = {row.replica for row in self.of_profile(profile)}
+    def replicas(self) -> list[ReplicaSpec]:
+        """Return the replicas that the plan speaks of, in the fleet's order."""
+        named = {row.replica for row in self.judged}
         return [replica for replica in self.fleet.replicas if replica.name in named]
 
     def sampled(self, replica: str) -> list[PlanRow]:

@@ -14,7 +14,7 @@ import redis as redis_client
 from warmup_tasks.engines.base import Engine
 from warmup_tasks.errors import RetryLaterError
 from warmup_tasks.items import Arm, Evidence, GainBasis, ItemKind, Outcome, PlanRow, Reason
-from warmup_tasks.lake.records import key_of
+from warmup_tasks.lake.records import Key, key_of
 from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
@@ -26,9 +26,11 @@ from warmup_tasks.validation.looks import Finding, ReplicaFindings
 from warmup_tasks.validation.night import Night, is_held_out, is_prefix
 from warmup_tasks.validation.replica_probes import ReplicaProbe
 from warmup_tasks.validation.sample import stratum_of
-from warmup_tasks.validation.store_probes import probe_value
+from warmup_tasks.validation.store_probes import probe_values
 from warmup_tasks.validation.turns import in_turn
 from warmup_tasks.validation.verdicts import Facts, reason_against
+
+_NOTHING = ReplicaFindings()
 
 
 async def run_probes(
@@ -62,8 +64,8 @@ async def run_probes(
     Raises:
         RetryLaterError: Redis or none of the profile's replicas answers, or others work on one for too long.
     """
-    night = Night.of(lake, run, fleet)
-    rows = night.of_profile(profile)
+    night = Night.of(lake, run, fleet, profile)
+    rows = night.judged
     epochs = EpochStore(redis)
     turns = ReplicaTurns(redis, f"{run.run_id}.{profile}.probe", wait_s=run.policy.turn_wait_s)
 
@@ -72,11 +74,13 @@ async def run_probes(
         async with turns.on(replica.name):
             return await ReplicaProbe(night, replica, mine, epochs, now).run(open_engine)
 
-    replicas = night.replicas(profile)
+    replicas = night.replicas()
     found = {replica.name: seen for replica, seen in zip(replicas, await in_turn(replicas, one), strict=True)}
     if found and all(_is_lost(seen) for seen in found.values()):
         raise RetryLaterError(f"no replica of profile {profile!r} answered")
-    evidence = _with_inferred_gains([_evidence(night, row, found, redis) for row in rows], run.request.seed)
+    stored = [row for row in rows if row.replica is None and _was_warmed(night, row)]
+    values = probe_values(stored, night.plan, fleet, redis)
+    evidence = _with_inferred_gains([_evidence(night, row, found, values) for row in rows], run.request.seed)
     meta = {
         "computed_tokens": {
             "probes": sum(seen.probe_tokens for seen in found.values()),
@@ -107,13 +111,12 @@ def _is_lost(seen: ReplicaFindings) -> bool:
     )
 
 
-def _evidence(night: Night, row: PlanRow, found: Mapping[str, ReplicaFindings], redis: redis_client.Redis) -> Evidence:
-    seen = found.get(row.replica or "", ReplicaFindings())
+def _evidence(
+    night: Night, row: PlanRow, found: Mapping[str, ReplicaFindings], values: Mapping[Key, Finding]
+) -> Evidence:
+    seen = found.get(row.replica or "", _NOTHING)
     key = key_of(row)
-    if row.replica is None and _was_warmed(night, row):
-        finding = probe_value(row, night.plan.payload(row), night.fleet, redis)
-    else:
-        finding = seen.findings.get(key, Finding())
+    finding = (values if row.replica is None else seen.findings).get(key, Finding())
     witnesses = _witnesses(night, row, found)
     reason = Reason.HOLDOUT if is_held_out(row) else reason_against(_facts(night, row, seen, finding, witnesses))
     twin = night.twins.get(key) if key in night.sample else None
@@ -150,7 +153,7 @@ def _evidence(night: Night, row: PlanRow, found: Mapping[str, ReplicaFindings], 
 def _witnesses(night: Night, row: PlanRow, found: Mapping[str, ReplicaFindings]) -> list[ReplicaFindings]:
     """Return the replicas that speak for an item's identity: its own, or all that may have generated an answer."""
     if row.replica is not None:
-        return [found.get(row.replica, ReplicaFindings())]
+        return [found.get(row.replica, _NOTHING)]
     if row.kind is ItemKind.EMBEDDING:
         return []
     return [

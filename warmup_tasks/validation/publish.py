@@ -6,8 +6,7 @@ that its replicas take traffic while others still warm: the same limits judge it
 """
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -21,14 +20,12 @@ from warmup_tasks.items import (
     Mark,
     PlanRow,
 )
-from warmup_tasks.lake.records import key_of, partitions_of
-from warmup_tasks.lake.schemas import to_table
+from warmup_tasks.lake.records import key_of
+from warmup_tasks.lake.schemas import MARKS, to_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
-from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.serving.identities import IdentityBook
 from warmup_tasks.serving.marks import MarkAddress, MarkStore
-from warmup_tasks.serving.namespaces import Reach
 from warmup_tasks.serving.tombstones import TombstoneStore
 from warmup_tasks.settings import FleetFile
 from warmup_tasks.validation.judgement import Judgement, judge
@@ -62,7 +59,8 @@ def publish(
     Its tables: ``marks`` (new ones), ``quarantine`` (evidence of what is not ready, with the last reason), ``strata``.
     Void become the marks of items that failed, and on replicas that this run wrote to those of prefixes that it did not
     confirm: nobody knows whether they are still resident. Marks of a newer plan stand, but for prefixes that were
-    proved before this run wrote to their replica.
+    proved before this run wrote to their replica. Profiles are gone through one by one, twice: the whole is judged
+    before anything is written, and no more than one profile's plan is held.
 
     Args:
         lake: holds plan, receipts and evidence.
@@ -78,14 +76,16 @@ def publish(
         ContractError: there is no plan.
         RetryLaterError: Redis does not answer; publishing again leaves the same state.
     """
-    night = Night.of(lake, run, fleet)
-    judged, marks, summary = _publish(night, redis, now())
+    moment = now()
+    judged = judge(lake, run, fleet, _profiles(lake, run), redis=redis)
+    marks, done = _write_all(lake, run, fleet, judged, redis, moment)
+    quarantined = [row for evidence in judged.evidence.values() for row in evidence if not row.is_ready]
     tables = {
-        "marks": to_table(marks, Mark),
-        "quarantine": to_table([row for row in judged.evidence if not row.is_ready], Evidence),
-        "strata": pa.Table.from_pylist([_stratum_row(run, s) for s in judged.strata.values()], schema=STRATA),
+        "marks": pa.concat_tables(marks) if marks else MARKS.empty_table(),
+        "quarantine": to_table(quarantined, Evidence),
+        "strata": pa.Table.from_pylist([_stratum_row(run, s) for s in judged.strata], schema=STRATA),
     }
-    return lake.publish("marks", run.run_id, tables, _account(judged)), summary
+    return lake.publish("marks", run.run_id, tables, _account(judged)), _account(judged) | done
 
 
 def publish_profile(
@@ -108,33 +108,32 @@ def publish_profile(
         ContractError: there is no plan.
         RetryLaterError: Redis does not answer.
     """
-    night = Night.of(lake, run, fleet)
-    part = replace(night.plan, rows=[row for row in night.plan.rows if row.profile == profile])
-    return _publish(replace(night, plan=part), redis, now())[2]
+    moment = now()
+    judged = judge(lake, run, fleet, [profile], redis=redis)
+    return _account(judged) | _write_all(lake, run, fleet, judged, redis, moment)[1]
 
 
-def _publish(night: Night, redis: redis_client.Redis, moment: datetime) -> tuple[Judgement, list[Mark], dict[str, Any]]:
-    judged = judge(night, _published_epochs(night, redis))
-    marks = _marks(night, judged, moment) if judged.is_published else []
-    marks = _without_tombstones(marks, redis)
-    store = MarkStore(redis)
-    voided = store.void_many(_not_ready(night, judged), as_of=night.run.as_of)
-    voided += store.void_many(_perhaps_evicted(night, judged, store))
-    IdentityBook(redis).remember(_identities(night))
-    written = store.put_many(marks, moment)
-    if len(kept := _without_tombstones(marks, redis)) < len(marks):  # taken out while the marks were written
-        left = {mark.item_id for mark in kept}
-        store.void_many(MarkAddress.of(mark) for mark in marks if mark.item_id not in left)
-    summary = {
-        **_account(judged),
-        "items": len(judged.evidence),
-        "ready": sum(row.is_ready for row in judged.evidence) if judged.is_published else 0,
-        "marks_written": written,
-        "marks_voided": voided,
-        "reasons": dict(Counter(row.reason for row in judged.evidence if not row.is_ready)),
-        "readiness": write_readiness(night, redis, moment),
+def _write_all(
+    lake: Lake, run: Run, fleet: FleetFile, judged: Judgement, redis: redis_client.Redis, moment: datetime
+) -> tuple[list[pa.Table], dict[str, Any]]:
+    """Write marks and readiness profile by profile; return the marks as tables, and what was done."""
+    done, readiness = Counter[str](), dict[str, Any]()
+    written = []
+    for profile, evidence in judged.evidence.items():
+        night = Night.of(lake, run, fleet, profile)
+        marks = _marks(night, evidence, moment) if judged.is_published else []
+        done += _write(night, evidence, marks, redis, moment)
+        readiness |= write_readiness(night, redis, moment)
+        written.append(to_table(marks, Mark))
+    every = [row for evidence in judged.evidence.values() for row in evidence]
+    return written, {
+        "items": len(every),
+        "ready": sum(row.is_ready for row in every) if judged.is_published else 0,
+        "marks_written": done["written"],
+        "marks_voided": done["voided"],
+        "reasons": dict(Counter(row.reason for row in every if not row.is_ready)),
+        "readiness": readiness,
     }
-    return judged, marks, summary
 
 
 def _account(judged: Judgement) -> dict[str, Any]:
@@ -145,27 +144,40 @@ def _account(judged: Judgement) -> dict[str, Any]:
     }
 
 
+def _profiles(lake: Lake, run: Run) -> list[str]:
+    """Return the profiles for which something was chosen, sorted."""
+    chosen = lake.read(f"plan/{run.run_id}", "plan", ["profile"], {"is_chosen": [True]})
+    return sorted(chosen["profile"].unique().to_pylist())
+
+
+def _write(
+    night: Night, evidence: Sequence[Evidence], marks: list[Mark], redis: redis_client.Redis, moment: datetime
+) -> Counter[str]:
+    """Void what may not stand, then write one profile's marks; what an operator took out is not written."""
+    store = MarkStore(redis)
+    marks[:] = _without_tombstones(marks, redis)
+    voided = store.void_many(_not_ready(night, evidence), as_of=night.run.as_of)
+    voided += store.void_many(_perhaps_evicted(night, evidence, store))
+    IdentityBook(redis).remember(_identities(night))
+    written = store.put_many(marks, moment)
+    if len(kept := _without_tombstones(marks, redis)) < len(marks):  # taken out while the marks were written
+        left = {mark.item_id for mark in kept}
+        store.void_many(MarkAddress.of(mark) for mark in marks if mark.item_id not in left)
+    return Counter(voided=voided, written=written)
+
+
 def _without_tombstones(marks: list[Mark], redis: redis_client.Redis) -> list[Mark]:
     out = TombstoneStore(redis).item_ids()
     return [mark for mark in marks if mark.item_id not in out]
 
 
-def _published_epochs(night: Night, redis: redis_client.Redis) -> dict[str, str | None]:
-    names = sorted({row.replica for row in night.planned if row.replica is not None})
-    records = EpochStore(redis).read_many(names)
-    return {name: record.epoch if record else None for name, record in zip(names, records, strict=True)}
-
-
-def _marks(night: Night, judged: Judgement, moment: datetime) -> list[Mark]:
-    half_turnover_s: dict[str, float | None] = {}
-    looked_from: dict[str, datetime] = {}
-    for ref in partitions_of(night.lake, "evidence", night.run.run_id):
-        meta = night.lake.meta(ref)
-        half_turnover_s |= meta.get("half_turnover_s", {})
-        looked_from |= {name: datetime.fromisoformat(time) for name, time in meta.get("looked_from", {}).items()}
+def _marks(night: Night, evidence: Sequence[Evidence], moment: datetime) -> list[Mark]:
+    partition = f"evidence/{night.run.run_id}.{night.profile}"
+    meta = night.lake.meta(partition) if night.lake.latest(*partition.split("/")) else {}
+    looked_from = {name: datetime.fromisoformat(time) for name, time in meta.get("looked_from", {}).items()}
     rows = {key_of(row): row for row in night.planned}
     marks = []
-    for seen in judged.evidence:
+    for seen in evidence:
         if not seen.is_ready:
             continue
         row = rows[seen.item_id, seen.replica]
@@ -174,7 +186,7 @@ def _marks(night: Night, judged: Judgement, moment: datetime) -> list[Mark]:
             night.receipts[key_of(row)],
             moment,
             mark_life_s=night.run.policy.mark_life_s,
-            half_turnover_s=half_turnover_s,
+            half_turnover_s=meta.get("half_turnover_s", {}),
             looked_from=looked_from,
         )
         marks.append(_mark(night, row, seen, moment, end))
@@ -204,32 +216,31 @@ def _mark(night: Night, row: PlanRow, seen: Evidence, moment: datetime, end: dat
     )
 
 
-def _not_ready(night: Night, judged: Judgement) -> list[MarkAddress]:
+def _not_ready(night: Night, evidence: Sequence[Evidence]) -> list[MarkAddress]:
     """Return where marks of items would stand that this run found not ready."""
     rows = {key_of(row): row for row in night.planned}
-    return [address_of(rows[seen.item_id, seen.replica]) for seen in judged.evidence if not seen.is_ready]
+    return [address_of(rows[seen.item_id, seen.replica]) for seen in evidence if not seen.is_ready]
 
 
-def _perhaps_evicted(night: Night, judged: Judgement, store: MarkStore) -> list[MarkAddress]:
+def _perhaps_evicted(night: Night, evidence: Sequence[Evidence], store: MarkStore) -> list[MarkAddress]:
     """Return the marks of prefixes that this run may have evicted: unconfirmed, and proved before its last write."""
-    confirmed = {(seen.item_id, seen.replica) for seen in judged.evidence if seen.is_ready}
+    confirmed = {(seen.item_id, seen.replica) for seen in evidence if seen.is_ready}
+    written = _last_writes(night)
     return [
         MarkAddress.of(mark)
-        for replica, written_at in sorted(_last_writes(night).items())
-        for mark in store.find(Reach(replica=replica))
+        for mark in store.find_on(written)
         if mark.kind is ItemKind.KV_PREFIX
         and (mark.item_id, mark.replica) not in confirmed
-        and not (mark.as_of > night.run.as_of and mark.marked_at > written_at)
+        and not (mark.as_of > night.run.as_of and mark.marked_at > written[mark.replica or ""])
     ]
 
 
 def _last_writes(night: Night) -> dict[str, datetime]:
     """Return replica → when this run last computed blocks of a prefix there."""
-    here = {row.replica for row in night.planned}
     written: dict[str, datetime] = {}
     for receipt in night.receipts.values():
         is_write = receipt.kind is ItemKind.KV_PREFIX and receipt.computed_tokens != 0
-        if is_write and receipt.replica is not None and receipt.replica in here:
+        if is_write and receipt.replica is not None:
             written[receipt.replica] = max(receipt.finished_at, written.get(receipt.replica, receipt.finished_at))
     return written
 

@@ -129,11 +129,12 @@ class _Recheck:
     def _night(self, run_id: str, as_of: datetime) -> Night | None:
         """Return the run as its plan holds it, without twins: nothing is compared but what must still hit."""
         try:
-            plan = read_plan(self._lake, run_id)
+            plan = read_plan(self._lake, run_id, {"replica": [self._replica.name]}, without=("body_json",))
         except ContractError:
             return None
         run = Run.of(RunRequest(as_of=as_of), self._policy).model_copy(update={"run_id": run_id})
-        return Night(self._lake, run, self._fleet, plan, sample=set(), receipts={}, twins={})
+        profile = self._replica.profile
+        return Night(self._lake, run, self._fleet, profile, plan, sample=set(), receipts={}, twins={})
 
     def _hottest(self, rows: Iterable[PlanRow]) -> list[PlanRow]:
         by_heat = sorted(rows, key=lambda row: (is_prefix(row), -row.order))

@@ -1,12 +1,15 @@
 """Looking into the serving store: is the value of an item there, and is it of the right identity and tenant?"""
 
+from collections.abc import Sequence
+
 import redis as redis_client
 
-from warmup_tasks.errors import ContractError
 from warmup_tasks.identity import embedding_key, qa_key, response_key
 from warmup_tasks.items import EvidenceKind, ItemKind, Payload, PlanRow, Residency
+from warmup_tasks.lake.records import Key, Plan, key_of
+from warmup_tasks.serving.records import chunks
 from warmup_tasks.serving.store import ValueStore
-from warmup_tasks.serving.values import EmbeddingValue
+from warmup_tasks.serving.values import EmbeddingValue, StoredValue
 from warmup_tasks.settings import FleetFile
 from warmup_tasks.validation.looks import Finding
 
@@ -24,23 +27,30 @@ def value_key(row: PlanRow, payload: Payload) -> str | None:
             return None
 
 
-def probe_value(row: PlanRow, payload: Payload, fleet: FleetFile, redis: redis_client.Redis) -> Finding:
-    """Return whether a store item's value is there and its own; bytes that are no value are a miss.
+def probe_values(
+    rows: Sequence[PlanRow], plan: Plan, fleet: FleetFile, redis: redis_client.Redis
+) -> dict[Key, Finding]:
+    """Return for each store item whether its value is there and its own; bytes that are no value are a miss.
 
     Raises:
         RetryLaterError: Redis does not answer.
     """
-    key = value_key(row, payload)
-    kind = EvidenceKind.STORED_VALUE
-    try:
-        value = ValueStore(redis).get(key) if key else None
-    except ContractError:
-        return Finding(Residency.MISS, kind)
-    is_own = (
+    keys = {key_of(row): value_key(row, plan.payload(row)) for row in rows}
+    findings: dict[Key, Finding] = {}
+    for members in chunks(rows):
+        values = ValueStore(redis).get_many([key for row in members if (key := keys[key_of(row)]) is not None])
+        for row in members:
+            is_own = _is_own(values.get(keys[key_of(row)] or ""), row, fleet)
+            residency = Residency.HIT if is_own else Residency.MISS
+            findings[key_of(row)] = Finding(residency, EvidenceKind.STORED_VALUE)
+    return findings
+
+
+def _is_own(value: StoredValue | None, row: PlanRow, fleet: FleetFile) -> bool:
+    return (
         value is not None
         and value.kind is row.kind
         and value.identity_digest == row.identity_digest
         and value.tenant == row.tenant
         and not (isinstance(value, EmbeddingValue) and value.dimensions != fleet.embedder.dimensions)
     )
-    return Finding(Residency.HIT if is_own else Residency.MISS, kind)

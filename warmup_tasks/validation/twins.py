@@ -16,7 +16,7 @@ from warmup_tasks.engines.base import Engine, GenerationRequest
 from warmup_tasks.engines.canary import Answer, unused_label
 from warmup_tasks.errors import RejectItemError, RetryLaterError
 from warmup_tasks.identity import digest
-from warmup_tasks.items import PlanRow, PromptBody, Reason, TwinResult
+from warmup_tasks.items import ItemKind, PlanRow, PromptBody, Reason, TwinResult
 from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
@@ -62,7 +62,7 @@ async def run_twins(
     Raises:
         RetryLaterError: no replica of the profile answers, or others work on one for too long.
     """
-    night = Night.of(lake, run, fleet)
+    night = Night.of(lake, run, fleet, profile, ItemKind.KV_PREFIX)
     epochs = EpochStore(redis)
     turns = ReplicaTurns(redis, f"{run.run_id}.{profile}.twins", wait_s=run.policy.turn_wait_s)
 
@@ -71,7 +71,7 @@ async def run_twins(
             record = epochs.read(replica.name)
             return await _on_replica(night, replica, record.epoch if record else None, open_engine)
 
-    parts = await in_turn(night.replicas(profile), one)
+    parts = await in_turn(night.replicas(), one)
     rows = sorted((row for part, _ in parts for row in part), key=lambda row: (row.replica, row.stratum, row.item_id))
     if rows and all(row.error == Reason.ENGINE_UNAVAILABLE for row in rows):
         raise RetryLaterError(f"no replica of profile {profile!r} answered")

@@ -1,7 +1,7 @@
 """Generating full answers at temperature 0, on whichever replica can: what responses and QA pairs have in common.
 
 Answers are dealt over the replicas of their profile, and generated in turns on each; what one replica does not answer
-goes on to the next.
+goes on to the next. The answers of a turn are stored together when it ends.
 """
 
 from collections import defaultdict
@@ -15,19 +15,21 @@ from warmup_tasks.errors import RejectItemError, RetryLaterError
 from warmup_tasks.identity import digest
 from warmup_tasks.items import ItemKind, Outcome, PlanRow, PromptBody, Reason
 from warmup_tasks.lake.records import Key, key_of
+from warmup_tasks.serving.store import ValueStore
+from warmup_tasks.serving.values import StoredValue
 from warmup_tasks.warming.work import Attempt, Work, by_adapter, in_order, together
 
-Store = Callable[[PlanRow, Generation, datetime], Attempt]
-"""Keeps a row's answer, whose generation began at that time."""
-Known = Callable[[PlanRow], Attempt | None]
-"""Answers a row without an engine, where that can be done."""
+Make = Callable[[PlanRow, Generation, datetime], StoredValue]
+"""Makes the value of a row from its answer, whose generation began at that time."""
+Known = Callable[[PlanRow, datetime], StoredValue | None]
+"""Makes the value of a row without an engine, where that can be done."""
 
 ROWS_A_TURN = 32
 """A turn is given back after so many answers, or at the next adapter: others wait meanwhile."""
 
 
 async def warm_answers(
-    work: Work, rows: Sequence[PlanRow], store: Store, known: Known = lambda _: None
+    work: Work, rows: Sequence[PlanRow], make: Make, known: Known = lambda *_: None
 ) -> dict[Key, Attempt]:
     """Answer every row on a replica of its profile; replicas side by side, ``concurrency`` under way on each.
 
@@ -37,7 +39,7 @@ async def warm_answers(
         RetryLaterError: others work on a replica for too long, or Redis does not answer.
         GiveUpError: the values do not fit into Redis.
     """
-    attempts = {key_of(row): done for row in rows if (done := known(row)) is not None}
+    attempts = _without_engine(work, rows, known)
     waiting = {key_of(row): list(_serving(work, row)) for row in rows}
     for row in rows:
         if not waiting[key_of(row)] and key_of(row) not in attempts:
@@ -46,7 +48,7 @@ async def warm_answers(
         dealt: dict[str, list[PlanRow]] = defaultdict(list)
         for row in left:
             dealt[waiting[key_of(row)].pop(0)].append(row)
-        parts = await together([_on_replica(work, name, members, store, known) for name, members in dealt.items()])
+        parts = await together([_on_replica(work, name, members, make, known) for name, members in dealt.items()])
         attempts |= {
             key: done
             for part in parts
@@ -63,35 +65,62 @@ def finish_reason(work: Work, answer: Generation) -> str | None:
     return "length" if answer.completion_tokens >= work.run.policy.response_tokens else "stop"
 
 
-def computed_tokens(answer: Generation) -> int | None:
-    """Return the prompt tokens that the engine computed, or None where it did not say."""
-    if answer.prompt_tokens is None or answer.cached_tokens is None:
-        return None
-    return answer.prompt_tokens - answer.cached_tokens
-
-
 async def _on_replica(
-    work: Work, replica: str, rows: Sequence[PlanRow], store: Store, known: Known
+    work: Work, replica: str, rows: Sequence[PlanRow], make: Make, known: Known
 ) -> dict[Key, Attempt]:
     engine = await work.engine(replica)
+    made: list[StoredValue] = []
 
     async def one(row: PlanRow) -> Attempt:
         started_at = work.now()
-        if (done := known(row)) is not None:
-            return done
+        if (value := known(row, started_at)) is not None:
+            made.append(value)
+            return _unasked(work, started_at)
         try:
             answer = await _full_answer(work, row, engine)
         except RejectItemError as error:
             return work.stopped(Outcome.REJECTED, error.reason, started_at)
         except RetryLaterError:
             return work.stopped(Outcome.FAILED, Reason.ENGINE_UNAVAILABLE, started_at)
-        return store(row, answer, started_at)
+        made.append(make(row, answer, started_at))
+        return Attempt(
+            Outcome.WARMED,
+            started_at,
+            work.now(),
+            prompt_tokens=answer.prompt_tokens,
+            computed_tokens=_computed_tokens(answer),
+            ttft_ms=answer.ttft_ms,
+        )
 
     attempts: dict[Key, Attempt] = {}
     for members in _turns(rows):
         async with work.turns.on(replica):
             attempts |= await in_order(members, work.run.parameters.concurrency, one)
+        _store(work, made)
+        made.clear()
     return attempts
+
+
+def _without_engine(work: Work, rows: Sequence[PlanRow], known: Known) -> dict[Key, Attempt]:
+    started_at = work.now()
+    values = {key_of(row): value for row in rows if (value := known(row, started_at)) is not None}
+    _store(work, list(values.values()))
+    return {key: _unasked(work, started_at) for key in values}
+
+
+def _store(work: Work, values: Sequence[StoredValue]) -> None:
+    if values:
+        ValueStore(work.redis).put_many(values, work.now(), deadline_s=work.deadline_s)
+
+
+def _unasked(work: Work, started_at: datetime) -> Attempt:
+    return Attempt(Outcome.WARMED, started_at, work.now(), prompt_tokens=0, computed_tokens=0)
+
+
+def _computed_tokens(answer: Generation) -> int | None:
+    if answer.prompt_tokens is None or answer.cached_tokens is None:
+        return None
+    return answer.prompt_tokens - answer.cached_tokens
 
 
 async def _full_answer(work: Work, row: PlanRow, engine: Engine) -> Generation:

@@ -7,11 +7,11 @@ from warmup_tasks.demand.prompts import embedding_text
 from warmup_tasks.engines.base import Generation
 from warmup_tasks.errors import ContractError
 from warmup_tasks.identity import response_key
-from warmup_tasks.items import Outcome, Payload, PlanRow, PromptBody
+from warmup_tasks.items import Payload, PlanRow, PromptBody
 from warmup_tasks.lake.records import Key
 from warmup_tasks.serving.store import ValueStore
 from warmup_tasks.serving.values import QaValue, ResponseValue
-from warmup_tasks.warming.answers import computed_tokens, warm_answers
+from warmup_tasks.warming.answers import warm_answers
 from warmup_tasks.warming.work import Attempt, Work
 
 
@@ -24,28 +24,17 @@ async def warm_qa_pairs(work: Work, rows: Sequence[PlanRow]) -> dict[Key, Attemp
         GiveUpError: the values do not fit into Redis.
     """
 
-    def known(row: PlanRow) -> Attempt | None:
-        payload, started_at = work.plan.payload(row), work.now()
+    def known(row: PlanRow, started_at: datetime) -> QaValue | None:
+        payload = work.plan.payload(row)
         if payload.intent_hash is None:
             raise ContractError(f"plan of {row.run_id}: QA pair {row.item_id} names no intent")
         text = payload.answer_text or _answered(work, row, payload)
-        if text is None:
-            return None
-        _store(work, row, text, started_at)
-        return Attempt(Outcome.WARMED, started_at, work.now(), prompt_tokens=0, computed_tokens=0)
+        return None if text is None else _value(row, payload, text, started_at)
 
-    def store(row: PlanRow, answer: Generation, started_at: datetime) -> Attempt:
-        _store(work, row, answer.text, started_at)
-        return Attempt(
-            Outcome.WARMED,
-            started_at,
-            work.now(),
-            prompt_tokens=answer.prompt_tokens,
-            computed_tokens=computed_tokens(answer),
-            ttft_ms=answer.ttft_ms,
-        )
+    def make(row: PlanRow, answer: Generation, started_at: datetime) -> QaValue:
+        return _value(row, work.plan.payload(row), answer.text, started_at)
 
-    return await warm_answers(work, rows, store, known)
+    return await warm_answers(work, rows, make, known)
 
 
 def _answered(work: Work, row: PlanRow, payload: Payload) -> str | None:
@@ -58,9 +47,8 @@ def _answered(work: Work, row: PlanRow, payload: Payload) -> str | None:
     return value.text if isinstance(value, ResponseValue) and value.created_at >= work.began_at else None
 
 
-def _store(work: Work, row: PlanRow, text: str, started_at: datetime) -> None:
-    payload = work.plan.payload(row)
-    value = QaValue(
+def _value(row: PlanRow, payload: Payload, text: str, started_at: datetime) -> QaValue:
+    return QaValue(
         item_id=row.item_id,
         tenant=row.tenant,
         identity_digest=row.identity_digest,
@@ -71,4 +59,3 @@ def _store(work: Work, row: PlanRow, text: str, started_at: datetime) -> None:
         question=embedding_text(PromptBody.model_validate_json(payload.body_json or "{}")),
         answer=text,
     )
-    ValueStore(work.redis).put_many([value], work.now(), deadline_s=work.deadline_s)

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from warmup_tasks.engines.base import Generation
-from warmup_tasks.items import Outcome, PlanRow
+from warmup_tasks.items import PlanRow
 from warmup_tasks.lake.records import Key
-from warmup_tasks.serving.store import ValueStore
 from warmup_tasks.serving.values import ResponseValue
-from warmup_tasks.warming.answers import computed_tokens, finish_reason, warm_answers
+from warmup_tasks.warming.answers import finish_reason, warm_answers
 from warmup_tasks.warming.work import Attempt, Work
 
 
@@ -20,32 +19,19 @@ async def warm_responses(work: Work, rows: Sequence[PlanRow]) -> dict[Key, Attem
         GiveUpError: the values do not fit into Redis.
     """
 
-    def store(row: PlanRow, answer: Generation, started_at: datetime) -> Attempt:
-        return _store(work, row, answer, started_at)
+    def make(row: PlanRow, answer: Generation, started_at: datetime) -> ResponseValue:
+        return ResponseValue(
+            item_id=row.item_id,
+            tenant=row.tenant,
+            identity_digest=row.identity_digest,
+            created_at=started_at,
+            model=row.model,
+            adapter=row.adapter,
+            prompt_sha256=work.plan.payload(row).prompt_sha256,
+            text=answer.text,
+            finish_reason=finish_reason(work, answer),
+            prompt_tokens=answer.prompt_tokens,
+            completion_tokens=answer.completion_tokens,
+        )
 
-    return await warm_answers(work, rows, store)
-
-
-def _store(work: Work, row: PlanRow, answer: Generation, started_at: datetime) -> Attempt:
-    value = ResponseValue(
-        item_id=row.item_id,
-        tenant=row.tenant,
-        identity_digest=row.identity_digest,
-        created_at=started_at,
-        model=row.model,
-        adapter=row.adapter,
-        prompt_sha256=work.plan.payload(row).prompt_sha256,
-        text=answer.text,
-        finish_reason=finish_reason(work, answer),
-        prompt_tokens=answer.prompt_tokens,
-        completion_tokens=answer.completion_tokens,
-    )
-    ValueStore(work.redis).put_many([value], work.now(), deadline_s=work.deadline_s)
-    return Attempt(
-        Outcome.WARMED,
-        started_at,
-        work.now(),
-        prompt_tokens=answer.prompt_tokens,
-        computed_tokens=computed_tokens(answer),
-        ttft_ms=answer.ttft_ms,
-    )
+    return await warm_answers(work, rows, make)
