@@ -12,9 +12,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import yaml
 
 from warmup_tasks.demand.embedder import default_embedder_identity
-from warmup_tasks.engines.double.process import start_double
+from warmup_tasks.engines.double.process import DoubleProcess, start_double
 from warmup_tasks.errors import ConfigurationError, GiveUpError
 from warmup_tasks.identity import digest
 from warmup_tasks.local.traffic import Traffic
@@ -35,16 +36,36 @@ FIND_DEADLINE_S = 10.0
 
 def start_doubles(traffic: Traffic, folder: Path, stack: ExitStack) -> FleetFile:
     """Start a double of each profile; it serves the log's busiest model and lists the log's adapters when loaded."""
+    found, doubles = many_doubles(traffic, folder, 1)
+    for double in doubles.values():
+        stack.callback(double.stop)
+    return found
+
+
+def many_doubles(traffic: Traffic, folder: Path, per_profile: int) -> tuple[FleetFile, dict[str, DoubleProcess]]:
+    """Start so many doubles of each profile; return the fleet file and the processes by replica, for the caller to end.
+
+    Raises:
+        RetryLaterError: one did not start; those before it are ended.
+    """
     model = _model_of(traffic)
     adapters = [_write_adapter(folder / "adapters", name) for name in traffic.adapters[:MAX_ADAPTERS]]
-    replicas = []
-    for profile, settings in DOUBLES.items():
-        double = start_double(
-            model=model, max_model_len=DOUBLE_CONTEXT_TOKENS, block_size=16, developer_mode=True, **settings
-        )
-        stack.callback(double.stop)
-        replicas.append((f"{profile}-0", double.url, profile))
-    return _fleet(model, "bfloat16", replicas, adapters, traffic)
+    shared: dict[str, Any] = {"model": model, "max_model_len": DOUBLE_CONTEXT_TOKENS, "block_size": 16}
+    names = [(f"{profile}-{number}", profile) for profile in DOUBLES for number in range(per_profile)]
+    with ExitStack() as until_all_run:
+        doubles: dict[str, DoubleProcess] = {}
+        for name, profile in names:
+            doubles[name] = start_double(developer_mode=True, **shared, **DOUBLES[profile])
+            until_all_run.callback(doubles[name].stop)
+        until_all_run.pop_all()
+    replicas = [(name, doubles[name].url, profile) for name, profile in names]
+    return _fleet(model, "bfloat16", replicas, adapters, traffic), doubles
+
+
+def start_again(double: DoubleProcess) -> DoubleProcess:
+    """Start a double that ended once more, empty, at its old address."""
+    settings = double.config.model_dump(exclude={"port", "fd", "exit_with_parent"})
+    return start_double(double.config.port, **settings)
 
 
 def start_real(traffic: Traffic, folder: Path, stack: ExitStack) -> FleetFile:
@@ -88,6 +109,12 @@ def find_servers(urls: Sequence[str], profiles: Sequence[HardwareProfile], traff
     if len(models) != 1:
         raise ConfigurationError(f"the servers serve {sorted(models)}: a local run takes replicas of one model")
     return _fleet(models.pop(), None, replicas, list(adapters.items()), traffic)
+
+
+def write_fleet(found: FleetFile, path: Path) -> None:
+    """Write a fleet file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(found.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
 
 
 def _model_of(traffic: Traffic) -> str:

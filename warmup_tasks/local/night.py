@@ -3,8 +3,6 @@
 Here lives the order of things. How Redis, engines and Airflow start lies in the files beside this one.
 """
 
-import os
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -12,14 +10,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 
 from warmup_tasks import nightly
 from warmup_tasks.errors import ConfigurationError, GiveUpError
 from warmup_tasks.identity import digest
 from warmup_tasks.lake import Lake
-from warmup_tasks.local import fleet, processes
+from warmup_tasks.local import fleet
+from warmup_tasks.local.agent_process import start_agent
 from warmup_tasks.local.airflow_events import TaskEvent
 from warmup_tasks.local.airflow_run import run_dag
 from warmup_tasks.local.redis_server import RedisServer
@@ -27,16 +25,13 @@ from warmup_tasks.local.traffic import Traffic, traffic_of
 from warmup_tasks.reporting.summary import RunSummary
 from warmup_tasks.resources import dags_path, include_path
 from warmup_tasks.runs import wishes_of
-from warmup_tasks.serving.connection import connect
-from warmup_tasks.serving.epochs import EpochStore
-from warmup_tasks.settings import FleetFile, RunRequest, Site, load_profiles
+from warmup_tasks.settings import RunRequest, Site, load_profiles
 from warmup_tasks.sources.sample_log import DEFAULT_AS_OF, write_sample_log
 
 DAG_ID = "nightly_warmup"
 MEASURE_WINDOW_S = 300
 TUNING_TIME_S = 10
 """Tasks run one after the other here, so a night's tuning is felt; it is cut to what a first look needs."""
-AGENT_DEADLINE_S = 30.0
 RETRY_PAUSE = timedelta(seconds=2)
 SAMPLE_SEED, SAMPLE_DAYS = 7, 3
 ENGINES: dict[str, dict[str, Any]] = {
@@ -120,25 +115,11 @@ class LocalNight:
                 profiles_path=str(include_path("profiles.yaml")),
                 report_folder=str(folder / "run"),
             )
-            _write_fleet(found, Path(site.fleet_path))
-            _start_agent(site, found, folder, stack)
+            fleet.write_fleet(found, Path(site.fleet_path))
+            start_agent(site, found, folder / "run" / "agent.log", stack)
         for replica in found.replicas:
             console.print(f"replica {replica.name} at {replica.url}", highlight=False)
         return site
-
-
-def _write_fleet(found: FleetFile, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(found.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
-
-
-def _start_agent(site: Site, found: FleetFile, folder: Path, stack: ExitStack) -> None:
-    command = [sys.executable, "-m", "warmup_tasks.agent", "--port", str(processes.free_port())]
-    env = {**os.environ, **site.to_environment()}
-    agent = stack.enter_context(processes.start("the agent", command, folder / "run" / "agent.log", env))
-    with connect(site.redis_url) as client:
-        epochs, names = EpochStore(client), [replica.name for replica in found.replicas]
-        agent.wait_until(lambda: all(epochs.read_many(names)), AGENT_DEADLINE_S)
 
 
 def _night(site: Site, request: RunRequest, explicit: Mapping[str, Any], folder: Path, console: Console) -> RunSummary:

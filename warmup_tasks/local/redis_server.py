@@ -104,8 +104,14 @@ class RedisServer:
                 break
         return self
 
+    def kill(self) -> None:
+        """End the server at once, as a crash would; started again, it finds what ``options`` let it keep on disk."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
     def stop(self) -> None:
-        """End the server's process group; a server that is not running counts as stopped."""
+        """End the server's process group and drop its folder; a server that is not running counts as stopped."""
         if self._process is not None:
             self._process.stop()
             self._process = None
@@ -120,7 +126,7 @@ class RedisServer:
         self.stop()
 
     def _launch(self, binary: str) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="warmup-redis-")
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="warmup-redis-")
         options = {"port": str(self.port), "bind": HOST, "dir": self._folder.name, "save": "", "appendonly": "no"}
         if self.maxmemory_bytes is not None:
             options |= {"maxmemory": str(self.maxmemory_bytes), "maxmemory-policy": "noeviction"}

@@ -60,6 +60,11 @@ class VllmServer:
     url: str
     kv_events_endpoint: str | None
 
+    @property
+    def kv_events_replay_endpoint(self) -> str | None:
+        """Where it sends old KV events again."""
+        return None if self.kv_events_endpoint is None else f"{self.kv_events_endpoint}-replay"
+
     def wait_until_up(self, deadline_s: float = START_DEADLINE_S) -> None:
         """Wait until ``/health`` answers; raises ``GiveUpError`` with the end of the log when it never does."""
         self.process.wait_until(lambda: _is_healthy(self.url), deadline_s, pause_s=0.2)
@@ -67,8 +72,9 @@ class VllmServer:
     def stop(self) -> None:
         """End the server and its process group."""
         self.process.stop()
-        if self.kv_events_endpoint is not None:
-            Path(self.kv_events_endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
+        for endpoint in (self.kv_events_endpoint, self.kv_events_replay_endpoint):
+            if endpoint is not None:
+                Path(endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self
@@ -172,6 +178,7 @@ def start_vllm(
     command += ["--enable-prompt-tokens-details"] if has_usage_details else []
     if endpoint is not None:
         events = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": endpoint}
+        events["replay_endpoint"] = f"{endpoint}-replay"
         command += ["--kv-events-config", json.dumps(events)]
     env = _child_env() | {
         "VLLM_SERVER_DEV_MODE": str(int(is_developer_mode)),
