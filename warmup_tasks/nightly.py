@@ -16,6 +16,8 @@ from warmup_tasks.settings import FleetFile, RunRequest, Site, load_fleet, load_
 
 if TYPE_CHECKING:
     from warmup_tasks.sources.options import ReadOptions
+    from warmup_tasks.tuning.replicas import Replicas
+    from warmup_tasks.tuning.traffic import NameOf
 
 Summary = dict[str, Any]
 Progress = Callable[[int, int], None]
@@ -91,8 +93,12 @@ def read_options(asked: RunRequest) -> "ReadOptions":
 
 
 def profile(site: Site, run: Run, progress: Progress | None = None) -> Summary:
-    """Survey the replicas and turn the requests before as_of into demand: heat, prefixes, adapters, prompts."""
+    """Survey the replicas and turn the requests before as_of into demand: heat, prefixes, adapters, prompts.
+
+    A run with ``demand_of`` takes over an earlier run's demand instead.
+    """
     from warmup_tasks.demand.profile import profile as profile_demand
+    from warmup_tasks.demand.taken_over import take_over
     from warmup_tasks.engines.connect import open_engine
     from warmup_tasks.engines.survey import survey
     from warmup_tasks.errors import RetryLaterError
@@ -114,7 +120,11 @@ def profile(site: Site, run: Run, progress: Progress | None = None) -> Summary:
     if not found.states:
         raise RetryLaterError("no replica answered: " + "; ".join(f"{n}: {p}" for n, p in found.problems.items()))
     lake.publish("replicas", run.run_id, {"replicas": to_table(found.states, ReplicaState)})
-    _, summary = profile_demand(lake, run, fleet, found.states, _tokenizer(fleet, found.states, run), progress=progress)
+    if run.request.demand_of:
+        _, summary = take_over(lake, run)
+    else:
+        tokenize = _tokenizer(fleet, found.states, run)
+        _, summary = profile_demand(lake, run, fleet, found.states, tokenize, progress=progress)
     return {"replicas": [state.replica for state in found.states], "problems": found.problems, **summary}
 
 
@@ -156,6 +166,27 @@ def tune(site: Site, run: Run, progress: Progress | None = None) -> Summary:
     budget = Budget(run.request.tuning_time_s, monotonic)
     account = tune_classes(lake, run, load_fleet(site.fleet_path).served, of_survey(states), budget, progress=progress)
     return brief(account)
+
+
+def tuning_of_site(
+    site: Site, request: RunRequest, explicit: Mapping[str, Any]
+) -> "tuple[Run, NameOf, list[Replicas]]":
+    """Return what tuning needs beside a lake: a run from now on, the fleet's names, the replicas of the last survey.
+
+    Raises:
+        ConfigurationError: no replica was surveyed yet.
+    """
+    from warmup_tasks.lake import Lake
+    from warmup_tasks.lake.schemas import from_table
+    from warmup_tasks.tuning.replicas import of_survey
+
+    lake = Lake(site.lake_uri)
+    surveyed = max(lake.partitions("replicas"), default=None)
+    if surveyed is None:
+        raise ConfigurationError("no replica was surveyed yet: `warmup plan` does so; or tune a log with --log")
+    states = from_table(lake.read(f"replicas/{surveyed}", "replicas"), ReplicaState)
+    run = begin(site.lake_uri, request, explicit, _now())
+    return run, load_fleet(site.fleet_path).served, of_survey(states)
 
 
 def replay(site: Site, run: Run, profile: str, arm: str) -> Summary:

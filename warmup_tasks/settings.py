@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from warmup_tasks.errors import ConfigurationError
 from warmup_tasks.identity import EmbedderIdentity, IdentityField, SaltMode, ServingIdentity, derived_salt
+from warmup_tasks.items import ItemKind
 from warmup_tasks.parameters import explain
 from warmup_tasks.resources import include_path
 
@@ -280,6 +281,12 @@ class RunRequest(Strict):
     models: list[str] = Field([], description="Only these models; empty means all.")
     tenants: list[str] = Field([], description="Only these tenants; empty means all.")
     replicas: list[str] = Field([], description="Only these replicas; empty means all.")
+    kinds: list[ItemKind] = Field([], description="Only items of these kinds and what they need; empty means all.")
+    demand_of: str | None = Field(
+        None,
+        min_length=1,
+        description="Take over the demand of this run, or of the newest one; empty: work it out from the log.",
+    )
     measure_window_s: int = Field(
         0, ge=0, le=3600, description="Replay this many seconds after as_of, cold and warm; 0 is off."
     )

@@ -7,6 +7,7 @@ import pytest
 
 from tests.dags import nights  # noqa: F401  # names Airflow's home before Airflow is imported
 from warmup_tasks.errors import ConfigurationError
+from warmup_tasks.items import ItemKind
 from warmup_tasks.parameters import GoldenParameters
 from warmup_tasks.settings import RunRequest
 
@@ -40,6 +41,7 @@ def test_limits_choices_types_and_sections_come_from_the_fields() -> None:
     assert shown["as_of"].schema["format"] == "date-time"
     assert shown["as_of"].schema["section"] == "What to run"
     assert shown["models"].schema["items"] == {"type": "string"}
+    assert shown["kinds"].schema["items"] == {"type": "string", "enum": [str(kind) for kind in ItemKind]}
     assert shown["cache_granularity_tokens"].schema["type"] == ["integer", "null"]
     assert shown["heat_tau_fast_s"].schema["type"] == ["number", "null"]
     assert shown["heat_tau_fast_s"].description == "Fast decay of the heat. Empty: as tuned, else 30. Unit: s."

@@ -50,7 +50,10 @@ def _param(field: dict[str, Any], definitions: dict[str, Any], section: str) -> 
     shapes = [_resolve(shape, definitions) for shape in field.get("anyOf", [field])]
     rules: dict[str, Any] = {}
     for shape in shapes:
-        rules |= {key: shape[key] for key in (*KEPT, "enum", "items") if key in shape}
+        rules |= {key: shape[key] for key in (*KEPT, "enum") if key in shape}
+        if "items" in shape:
+            inner = _resolve(shape["items"], definitions)
+            rules["items"] = {key: inner[key] for key in ("type", "enum") if key in inner}
     types = [shape["type"] for shape in shapes]
     if "enum" in rules and "null" in types:
         rules["enum"] = [*rules["enum"], None]

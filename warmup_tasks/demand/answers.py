@@ -93,6 +93,19 @@ def used_adapters(prompts: Iterable[Asked], fleet: FleetFile) -> list[Row]:
     return sorted(rows.values(), key=lambda row: (-row["expected_uses"], row["model"], row["adapter"]))
 
 
+def correction_of(
+    tenant: str | None, intent_hash: str, prompts: Sequence[str], corrections: Sequence[Row]
+) -> str | None:
+    """Return the newest correction of an intent, by its hash or by one of its prompts' digests, or None."""
+    fitting = [
+        row
+        for row in corrections
+        if row["tenant"] == tenant and (row["intent_hash"] == intent_hash or row["prompt_sha256"] in prompts)
+    ]
+    newest = max(fitting, key=lambda row: (row["time"], row["correction"]), default=None)
+    return newest["correction"] if newest else None
+
+
 def _has_answer(asked: Asked) -> bool:
     return asked.is_lasting and asked.reason in ANSWERABLE and bool(asked.prompt_sha256 and asked.body_json)
 
@@ -119,18 +132,11 @@ def _prompt_row(group: list[Asked]) -> Row:
 def _intent_row(intent: qa.Intent, members: list[Asked], corrections: Sequence[Row]) -> Row:
     canonical = members[0]
     digests = sorted({asked.prompt_sha256 or "" for asked in members})
-    fitting = [
-        row
-        for row in corrections
-        if row["tenant"] == canonical.tenant
-        and (row["intent_hash"] == intent.intent_hash or row["prompt_sha256"] in digests)
-    ]
-    newest = max(fitting, key=lambda row: (row["time"], row["correction"]), default=None)
     return {
         **_place(canonical),
         "intent_hash": intent.intent_hash,
         "member_prompts": digests,
-        "correction": newest["correction"] if newest else None,
+        "correction": correction_of(canonical.tenant, intent.intent_hash, digests, corrections),
         **_sums(members),
     }
 

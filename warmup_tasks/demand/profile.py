@@ -100,6 +100,7 @@ def profile(
     }
     summary: Row = {
         "schema_version": tables.DEMAND_SCHEMA,
+        "lookback_s": run.policy.lookback_s,
         "requests": window.requests.num_rows,
         "not_served": window.not_served,
         "without_content": sum(a.uses for a in every if not (a.body_json and a.prompt_sha256)),
