@@ -101,8 +101,8 @@ class LiveSite:
             default_log=log,
         )
         fleet.write_fleet(found, Path(self.site.fleet_path))
-        self._stack.callback(lambda: self.agent.stop())
         self.start_agent()
+        self._stack.callback(self._stop_agent)
         broker_url = ""
         if self.workers:
             self.broker = self._stack.enter_context(RedisServer())
@@ -169,6 +169,9 @@ class LiveSite:
         self.tell("writing the sample log")
         write_sample_log(folder, seed=SAMPLE_SEED, days=SAMPLE_DAYS, scale=self.scale, end=end)
         return str(folder)
+
+    def _stop_agent(self) -> None:
+        self.agent.stop()
 
     def _stop_doubles(self) -> None:
         for double in self.doubles.values():

@@ -8,8 +8,6 @@ import os
 import re
 import secrets
 import shutil
-import socket
-import struct
 import subprocess
 import tempfile
 from pathlib import Path
@@ -31,7 +29,6 @@ SETTINGS = {
     "synchronous_commit": "off",
     "full_page_writes": "off",
 }
-_SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 
 
 def find_postgres() -> Path:
@@ -152,13 +149,14 @@ class PostgresServer:
             raise GiveUpError(f"Postgres could not be set up: {done.stderr.strip()[-500:]}")
 
     def _answers(self) -> bool:
-        # Every ready server answers this question with one letter, without a login; one that starts up does not listen.
+        # A server that is still starting listens already, but refuses a login.
+        import psycopg
+
         try:
-            with socket.create_connection((HOST, self.port), timeout=1) as connection:
-                connection.sendall(_SSL_REQUEST)
-                return connection.recv(1) in (b"S", b"N")
-        except OSError:
+            psycopg.connect(self.url.replace("+psycopg", ""), connect_timeout=2).close()
+        except psycopg.OperationalError:
             return False
+        return True
 
 
 def _user() -> str | None:
