@@ -81,6 +81,7 @@ class Reason(StrEnum):
     ADAPTER_UPDATES_OFF = "runtime adapter updates are switched off"
     ADAPTER_PATH_DIFFERS = "the engine lists another path"
     ADAPTER_STALE_PATH = "adapter weights changed under the same path"
+    LIVE_TRAFFIC = "live traffic left no room"
     EPOCH_CHANGED = "the replica's epoch changed"
     EPOCH_UNKNOWN = "the replica's epoch is unknown"
     IDENTITY_CONTRADICTED = "the serving identity is contradicted"

@@ -206,13 +206,13 @@ def twins(site: Site, run: Run, profile: str) -> Summary:
     from warmup_tasks.lake import Lake
     from warmup_tasks.serving import connect
     from warmup_tasks.validation.twins import run_twins
+    from warmup_tasks.warming.paced import Pace
 
-    fleet = load_fleet(site.fleet_path)
+    fleet, lake = load_fleet(site.fleet_path), Lake(site.lake_uri)
+    pace = Pace.of(lake, run, open_engine)
     with connect(site.redis_url) as redis:
-        _, summary = asyncio.run(
-            run_twins(Lake(site.lake_uri), run, profile, fleet, open_engine=open_engine, redis=redis)
-        )
-    return summary
+        _, summary = asyncio.run(run_twins(lake, run, profile, fleet, open_engine=pace.open_engine, redis=redis))
+    return {**summary, **pace.summary()}
 
 
 def warm(site: Site, run: Run, shard: str) -> Summary:
@@ -220,14 +220,16 @@ def warm(site: Site, run: Run, shard: str) -> Summary:
     from warmup_tasks.engines.connect import open_engine
     from warmup_tasks.lake import Lake
     from warmup_tasks.serving import connect
+    from warmup_tasks.warming.paced import Pace
     from warmup_tasks.warming.shard import warm_shard
 
-    fleet = load_fleet(site.fleet_path)
+    fleet, lake = load_fleet(site.fleet_path), Lake(site.lake_uri)
+    pace = Pace.of(lake, run, open_engine, in_steps=True)
     with connect(site.redis_url) as redis:
         _, summary = asyncio.run(
-            warm_shard(Lake(site.lake_uri), run, shard, fleet, open_engine=open_engine, redis=redis, now=_now)
+            warm_shard(lake, run, shard, fleet, open_engine=pace.open_engine, redis=redis, now=_now)
         )
-    return summary
+    return {**summary, **pace.summary()}
 
 
 def probe(site: Site, run: Run, profile: str) -> Summary:
@@ -236,13 +238,15 @@ def probe(site: Site, run: Run, profile: str) -> Summary:
     from warmup_tasks.lake import Lake
     from warmup_tasks.serving import connect
     from warmup_tasks.validation.probes import run_probes
+    from warmup_tasks.warming.paced import Pace
 
-    fleet = load_fleet(site.fleet_path)
+    fleet, lake = load_fleet(site.fleet_path), Lake(site.lake_uri)
+    pace = Pace.of(lake, run, open_engine)
     with connect(site.redis_url) as redis:
         _, summary = asyncio.run(
-            run_probes(Lake(site.lake_uri), run, profile, fleet, open_engine=open_engine, redis=redis, now=_now)
+            run_probes(lake, run, profile, fleet, open_engine=pace.open_engine, redis=redis, now=_now)
         )
-    return summary
+    return {**summary, **pace.summary()}
 
 
 def publish(site: Site, run: Run) -> Summary:

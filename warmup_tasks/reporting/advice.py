@@ -31,6 +31,8 @@ ADVICE: dict[str, str] = {
     Reason.ADAPTER_UPDATES_OFF: "Start vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and one API-server process.",
     Reason.ADAPTER_PATH_DIFFERS: "Make the fleet file and the engine agree on the adapter's path.",
     Reason.ADAPTER_STALE_PATH: "Give each adapter version a path of its own; restart or reset the replica.",
+    Reason.LIVE_TRAFFIC: "Let it run when there is less traffic, or give it more room: pace_share, slo_ttft_ms, "
+    "pace_wait_s.",
     Reason.EPOCH_CHANGED: "The replica restarted during the run: rerun for it.",
     Reason.EPOCH_UNKNOWN: "Start `warmup agent`, or check that it reaches both the replica and Redis.",
     Reason.IDENTITY_CONTRADICTED: "Fleet file and engine disagree: correct the file, or redeploy the replica.",
