@@ -1,4 +1,5 @@
 # make run    sets up, runs one whole night over a log, shows the result      (LOG= FORMAT= AS_OF= ENGINE= ENGINE_URLS= PARAMS= OUT=)
+# make ui     a real Airflow with everything, to look at and to try by hand  (LOG= FORMAT= PORT= OUT=)
 # make test   every test, with a real Redis, real Airflow runs, a real vLLM   (NO_VLLM=1 leaves the vLLM stage out)
 # make bench  the benchmarks, JSON under out/bench/                           (ONLY=name,…)
 # make lint   formatting, lint, types
@@ -19,11 +20,12 @@ ENGINE      ?= double
 ENGINE_URLS ?=
 PARAMS      ?=
 OUT         ?= out
+PORT        ?= 8080
 ONLY        ?=
 NO_VLLM     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench lint lock clean
+.PHONY: help run ui test bench lint lock clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -43,6 +45,9 @@ $(DEV): $(BASE)
 
 run: $(BASE)
 	@$(BIN)/warmup run --out "$(OUT)" --log "$(LOG)" --format "$(FORMAT)" --as-of "$(AS_OF)" --engine "$(ENGINE)" --engine-urls "$(ENGINE_URLS)" $(foreach p,$(PARAMS),--set $(p))
+
+ui: $(DEV)
+	@$(BIN)/warmup ui --out "$(OUT)" --log "$(LOG)" --format "$(FORMAT)" --port "$(PORT)"
 
 test: $(DEV)
 	@NO_VLLM="$(NO_VLLM)" $(BIN)/python -m pytest $(if $(NO_VLLM),-m "not real_engine")

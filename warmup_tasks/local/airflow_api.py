@@ -81,6 +81,10 @@ class AirflowApi:
             return False
         return bool(answer.is_success) and all((found.get(part) or {}).get("status") == "healthy" for part in parts)
 
+    def page(self, path: str) -> bytes:
+        """Return a page of the user interface."""
+        return self._http.get(path, follow_redirects=True).raise_for_status().content
+
     def has_dag(self, dag_id: str) -> bool:
         """Whether the DAG processor has read this DAG."""
         try:
