@@ -138,8 +138,11 @@ _WAVES = sorted({rules.wave for rules in KINDS.values()})
 
 
 def warming_order(draft: Draft) -> tuple[int, float, float, str]:
-    """Return the sort key of a shard: kinds in their order, and in each the hottest last, so that it stays longest."""
-    return (KINDS[draft.kind].order_in_wave, draft.heat, draft.expected_uses, draft.item_id)
+    """Return the sort key of a shard: kinds in their order, and in each the hottest last, so that it stays longest.
+
+    What counts is what will be asked for, not what was: where the reuse model speaks, the two part.
+    """
+    return (KINDS[draft.kind].order_in_wave, draft.expected_uses, draft.heat, draft.item_id)
 
 
 def body_payload(
