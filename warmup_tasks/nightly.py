@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from warmup_tasks.errors import ConfigurationError, RejectItemError
 from warmup_tasks.items import PromptBody, ReplicaState
 from warmup_tasks.runs import Run, time_of
-from warmup_tasks.settings import FleetFile, RunRequest, Site, load_fleet, load_profiles
+from warmup_tasks.settings import FleetFile, RunPolicy, RunRequest, Site, load_fleet, load_profiles
 
 if TYPE_CHECKING:
     from warmup_tasks.sources.options import ReadOptions
@@ -29,6 +29,7 @@ def begin(
     request: RunRequest,
     explicit: Mapping[str, Any] | None = None,
     default_as_of: datetime | None = None,
+    policy: RunPolicy | None = None,
 ) -> Run:
     """Return the run of a request, with the parameters that hold for it now.
 
@@ -37,6 +38,7 @@ def begin(
         request: the operator's wishes.
         explicit: golden parameter → value, only those that an operator really set; these win over tuned values.
         default_as_of: see :meth:`Run.of`.
+        policy: see :meth:`Run.of`.
 
     Raises:
         ConfigurationError: a parameter is refused, or there is no time to plan from.
@@ -46,7 +48,7 @@ def begin(
 
     as_of = time_of(request, default_as_of)
     parameters, origins = effective_parameters(Lake(lake_uri), as_of, explicit, models=request.models)
-    return Run.of(request, parameters=parameters, default_as_of=as_of, origins=origins)
+    return Run.of(request, policy, parameters, default_as_of=as_of, origins=origins)
 
 
 def extract(site: Site, run: Run, progress: Progress | None = None) -> Summary:

@@ -8,12 +8,15 @@ from typing import Annotated, Any
 import typer
 import yaml
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress as Bars
 
 from warmup_tasks import nightly
 from warmup_tasks.errors import ConfigurationError, WarmupError
 from warmup_tasks.runs import Run, wishes_of
 from warmup_tasks.settings import Site
+
+Progress = Callable[[int, int], None]
+"""Called with what is done and how much there is."""
 
 out, err = Console(), Console(stderr=True)
 
@@ -38,11 +41,11 @@ def errors_for_people() -> Iterator[None]:
 
 
 @contextmanager
-def progress(is_json: bool) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+def progress(is_json: bool) -> Iterator[Callable[[str], Progress]]:
     """Yield a factory of progress callbacks ``(done, total)``, one bar a name; silent for machines."""
-    with Progress(console=err, disable=is_json or not err.is_terminal, transient=True) as bars:
+    with Bars(console=err, disable=is_json or not err.is_terminal, transient=True) as bars:
 
-        def bar(name: str) -> Callable[[int, int], None]:
+        def bar(name: str) -> Progress:
             task = bars.add_task(name, total=None)
             return lambda done, total: bars.update(task, completed=done, total=total)
 

@@ -20,7 +20,8 @@ Row = dict[str, Any]
 class RunData:
     """The data sets of one run; None where no task wrote any. Grain and columns as in ``docs/contracts.md``.
 
-    ``quarantine`` holds the evidence of what is not ready with its last reason, ``publication`` how the run was judged.
+    ``quarantine`` holds the evidence of what is not ready with its last reason, ``publication`` how the run was judged,
+    ``tuning`` the account of its tuning.
     """
 
     extraction: Row | None
@@ -37,6 +38,7 @@ class RunData:
     publication: Row | None
     replay_cold: pa.Table | None
     replay_warm: pa.Table | None
+    tuning: Row | None
 
 
 def collect(lake: Lake, run: Run) -> RunData:
@@ -56,6 +58,7 @@ def collect(lake: Lake, run: Run) -> RunData:
         publication=_meta(lake, "marks", run.run_id),
         replay_cold=gather(lake, "replay", run, "replay", ending=".cold"),
         replay_warm=gather(lake, "replay", run, "replay", ending=".warm"),
+        tuning=_meta(lake, "tuning_nights", run.run_id),
     )
 
 

@@ -7,9 +7,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from warmup_tasks.reporting.model import ItemCounts, RunSummary
+from warmup_tasks.reporting.model import ItemCounts, RunSummary, TunedClass, Tuning
 from warmup_tasks.reporting.report import headlines, reason_rows, verdict
 from warmup_tasks.reporting.svg import number
+from warmup_tasks.reporting.tuning import told, tuning_rows, value_rows
 
 STYLES = {"good": "bold green", "fair": "bold yellow", "poor": "bold red", "unknown": "bold"}
 COUNTS = ("planned", "warmed", "validated", "ready", "skipped", "rejected", "unverified")
@@ -25,6 +26,36 @@ def print_summary(summary: RunSummary, console: Console) -> None:
         if table.row_count:
             console.print(table)
             console.print()
+    if summary.tuning.state != "off":
+        console.print(f"[bold]Tuning[/] {told(summary.tuning)}", highlight=False)
+
+
+def print_tuning(tuning: Tuning, console: Console) -> None:
+    """Print what tuning came to: a line a traffic class, then each class's values, last and best."""
+    console.print(f"\n[bold]{told(tuning)}[/]\n", highlight=False)
+    classes = _table("Traffic classes", "class", "requests", "trials", "objective", "P95", "false", "recall")
+    for row in tuning_rows(tuning):
+        figures = (row[name] for name in ("requests", "trials", "objective", "p95", "false_share", "recall"))
+        classes.add_row(row["traffic_class"], *figures)
+    if classes.row_count:
+        console.print(classes)
+        console.print(
+            "last values → best trial, on the newest traffic, which no trial saw; less is better\n", style="dim"
+        )
+    for one in tuning.classes:
+        style = "green" if one.values != one.last else "yellow"
+        console.print(f"[bold]{one.traffic_class}[/]: [{style}]{one.verdict}[/]", highlight=False)
+        if one.problem:
+            console.print(one.problem, highlight=False)
+        if one.best:
+            console.print(_values(one))
+
+
+def _values(one: TunedClass) -> Table:
+    table = _table("", "parameter", "last", "best", "effect")
+    for row in value_rows(one):
+        table.add_row(row["name"], row["last"], row["best"], row["effect"])
+    return table
 
 
 def print_mapping(values: Mapping[str, Any], console: Console) -> None:

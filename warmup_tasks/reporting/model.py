@@ -1,7 +1,7 @@
 """The summary's types: what ``out/run/summary.json`` holds. What was not measured is None, never 0. No computing."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -176,6 +176,43 @@ class Prefix(Figure):
     is_ready: bool | None
 
 
+class TunedClass(Figure):
+    """What tuning came to for one traffic class.
+
+    ``_last`` are the values that held before, ``_best`` the best trial's, both on newest traffic that no trial saw;
+    ``tuned_…_fixed`` is the fixed threshold on the traffic that was tuned on. ``values`` hold from now on.
+    """
+
+    traffic_class: str
+    verdict: str
+    problem: str | None
+    requests: int
+    trials: int
+    objective_last: float | None
+    objective_best: float | None
+    p95_ms_last: float | None
+    p95_ms_best: float | None
+    false_share_last: float | None
+    false_share_best: float | None
+    recall_last: float | None
+    recall_best: float | None
+    tuned_p95_ms_fixed: float | None
+    tuned_false_share_fixed: float | None
+    suits_plan: bool | None
+    last: dict[str, Any]
+    best: dict[str, Any] | None
+    values: dict[str, Any]
+    total_effects: dict[str, float]
+
+
+class Tuning(Figure):
+    """A run's tuning for later runs: ``off``, ``done``, or ``unfinished``; ``problem`` is why nothing was tuned."""
+
+    state: Literal["off", "unfinished", "done"]
+    problem: str | None = None
+    classes: list[TunedClass] = []
+
+
 class EngineName(Figure):
     """What served the run; several names or versions are joined by a comma."""
 
@@ -214,3 +251,5 @@ class RunSummary(Figure):
     engine: EngineName
     parameters: dict[str, Any]
     parameters_version: str
+    parameter_origins: dict[str, str]
+    tuning: Tuning

@@ -11,9 +11,10 @@ import jinja2
 import pyarrow as pa
 
 from warmup_tasks.parameters import GoldenParameters
-from warmup_tasks.reporting.model import HitRatio, ReasonCount, RunSummary
+from warmup_tasks.reporting.model import HitRatio, ReasonCount, RunSummary, Tuning
 from warmup_tasks.reporting.plots import all_plots
 from warmup_tasks.reporting.svg import number
+from warmup_tasks.reporting.tuning import class_plots, told, tuning_rows
 
 SUMMARY_NAME = "summary.json"
 REPORT_NAME = "report.html"
@@ -47,6 +48,35 @@ def write_report(summary: RunSummary, tables: Mapping[str, pa.Table], folder: st
 
 def render(summary: RunSummary, tables: Mapping[str, pa.Table]) -> str:
     """Return the page as text."""
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            summary=summary,
+            verdict=verdict(summary),
+            headlines=headlines(summary),
+            plots=all_plots(summary, tables),
+            reasons=reason_rows(summary),
+            parameters=parameter_rows(summary.parameters, summary.parameter_origins),
+            **_tuning_parts(summary.tuning, tables),
+        )
+    )
+
+
+def write_tuning(tuning: Tuning, tables: Mapping[str, pa.Table], page: str | Path) -> Path:
+    """Write a page about a tuning alone, without a run around it, and return its path; folders are made."""
+    path = Path(page)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    template = _environment().get_template("tuning.html.j2")
+    path.write_text(template.render(**_tuning_parts(tuning, tables)), encoding="utf-8")
+    return path
+
+
+def _tuning_parts(tuning: Tuning, tables: Mapping[str, pa.Table]) -> dict[str, Any]:
+    return {"told": told(tuning), "classes": tuning_rows(tuning), "class_plots": class_plots(tuning, tables)}
+
+
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("warmup_tasks.reporting"),
         autoescape=True,
@@ -56,14 +86,7 @@ def render(summary: RunSummary, tables: Mapping[str, pa.Table]) -> str:
     )
     environment.filters["number"] = lambda value: "–" if value is None else number(value)
     environment.filters["percent"] = lambda value: "–" if value is None else f"{value:.0%}"
-    return environment.get_template("report.html.j2").render(
-        summary=summary,
-        verdict=verdict(summary),
-        headlines=headlines(summary),
-        plots=all_plots(summary, tables),
-        reasons=reason_rows(summary),
-        parameters=parameter_rows(summary.parameters),
-    )
+    return environment
 
 
 def verdict(summary: RunSummary) -> Headline:
@@ -157,8 +180,11 @@ def reason_rows(summary: RunSummary) -> list[dict[str, str]]:
     return made
 
 
-def parameter_rows(values: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the parameters table from the model's own metadata: name, value, unit, range, sensitivity, retune, doc."""
+def parameter_rows(values: Mapping[str, Any], origins: Mapping[str, str] | None = None) -> list[dict[str, str]]:
+    """Return the parameters table from the model's own metadata.
+
+    Its columns: name, value, origin, unit, range, sensitivity, retune, doc.
+    """
     properties = GoldenParameters.model_json_schema()["properties"]
     found = []
     for name, field in GoldenParameters.model_fields.items():
@@ -169,6 +195,7 @@ def parameter_rows(values: Mapping[str, Any]) -> list[dict[str, str]]:
                 "name": name,
                 "value": "block size" if value is None else _plain(value),
                 "is_default": "" if value == default else "changed",
+                "origin": (origins or {}).get(name, ""),
                 "range": value_range(properties[name]),
                 "unit": str(extra.get("unit", "")),
                 "sensitivity": str(extra.get("sensitivity", "")),

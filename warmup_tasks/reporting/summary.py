@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from warmup_tasks.items import ItemKind
 from warmup_tasks.lake.store import Lake
+from warmup_tasks.parameters import GoldenParameters
 from warmup_tasks.reporting import figures
 from warmup_tasks.reporting.collect import RunData, collect, rows
 from warmup_tasks.reporting.model import (
@@ -24,7 +25,9 @@ from warmup_tasks.reporting.model import (
     RunSummary,
     StratumGain,
     Ttft,
+    Tuning,
 )
+from warmup_tasks.reporting.tuning import OFF, UNFINISHED, tuning_of
 from warmup_tasks.runs import Run
 
 __all__ = ["RunSummary", "summarise"]
@@ -70,7 +73,15 @@ def summarise(
         engine=_engine(data),
         parameters=run.parameters.model_dump(mode="json"),
         parameters_version=run.parameters.version(),
+        parameter_origins={name: run.origins.told(name) for name in GoldenParameters.model_fields},
+        tuning=_tuning(data, run),
     )
+
+
+def _tuning(data: RunData, run: Run) -> Tuning:
+    if data.tuning is not None:
+        return tuning_of(data.tuning)
+    return OFF if run.request.dry_run or not run.request.tuning_time_s else UNFINISHED
 
 
 def _items(data: RunData, fates: list[figures.Fate]) -> Items:

@@ -1,4 +1,4 @@
-"""The tables behind the report's plots: pairs of TTFT, hits by minute, the heat map of the last day.
+"""The tables behind the report's plots: pairs of TTFT, hits by minute, the heat map of the last day, trials.
 
 Numbers and ids only. Each table has the columns that its schema here names; a table that cannot be made is absent.
 """
@@ -45,14 +45,24 @@ HEAT_SLOTS = 96
 
 
 def report_tables(lake: Lake, run: Run) -> Mapping[str, pa.Table]:
-    """Return ``ttft_pairs``, ``hits_by_minute`` and ``heat_map``; a table is absent where nothing was measured."""
+    """Return ``ttft_pairs``, ``hits_by_minute``, ``heat_map``, ``tuning_trials`` and ``tuning_curves``.
+
+    A table is absent where nothing was measured.
+    """
     data = collect(lake, run)
     made = {
         "ttft_pairs": pa.Table.from_pylist(figures.ttft_pairs(data), schema=TTFT_PAIRS),
         "hits_by_minute": _hits_by_minute(lake, run, data),
         "heat_map": _heat_map(lake, run),
+        **tuning_tables(lake, run),
     }
     return {name: table for name, table in made.items() if table is not None and table.num_rows}
+
+
+def tuning_tables(lake: Lake, run: Run) -> dict[str, pa.Table]:
+    """Return ``tuning_trials`` and ``tuning_curves`` of a run; nothing where it tuned nothing."""
+    made = {f"tuning_{name}": gather(lake, "tuning_nights", run, name) for name in ("trials", "curves")}
+    return {name: table for name, table in made.items() if table is not None}
 
 
 def _hits_by_minute(lake: Lake, run: Run, data: RunData) -> pa.Table | None:

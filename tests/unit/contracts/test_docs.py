@@ -68,6 +68,7 @@ FILES: dict[str, type[BaseModel]] = {
     "summary.json": model.RunSummary,
     "summary.json: items": model.ItemCounts,
     "summary.json: replica": model.ReplicaFigures,
+    "summary.json: tuned class": model.TunedClass,
     "benchmark JSON": BenchResult,
 }
 

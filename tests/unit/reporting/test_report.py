@@ -46,7 +46,7 @@ def test_the_page_leads_with_the_headline_figures(night, page):
 
 def test_every_plot_is_well_formed_and_drawn(night, page):
     drawn = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
-    assert len(drawn) == 7
+    assert len(drawn) == 7, "nothing was tuned, so no plot of a tuning"
     for drawing in drawn:
         assert ET.fromstring(drawing).tag == "svg"
 
