@@ -7,6 +7,7 @@ Each type that is stored carries a schema version; ``lake/schemas.py`` derives t
 
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -135,6 +136,15 @@ class Record(BaseModel):
     """Base of all stored types: frozen, unknown fields refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Share what all records of a type have in common: by the million, a set of names each takes most memory."""
+        object.__setattr__(self, "__pydantic_fields_set__", _field_names(type(self)))
+
+
+@cache
+def _field_names(record: type[Record]) -> set[str]:
+    return set(record.model_fields)
 
 
 class PromptBody(Record):

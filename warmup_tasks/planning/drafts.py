@@ -58,6 +58,7 @@ class PlanDraft:
     payloads: dict[str, Payload] = field(default_factory=dict, repr=False)
     not_shown: Counter[tuple[ItemKind, str]] = field(default_factory=Counter)
     facts: dict[str, Any] = field(default_factory=dict)
+    _identities: dict[tuple[str, str | None], str] = field(default_factory=dict)
 
     def arm(self, subtree_root: str | None) -> Arm:
         """Return the arm of a subtree in this run."""
@@ -65,7 +66,9 @@ class PlanDraft:
 
     def identity(self, model: str, adapter: str | None = None) -> str:
         """Return the declared serving identity's digest: the namespace that readers look in."""
-        return self.fleet.identity(model, adapter).digest()
+        if (model, adapter) not in self._identities:
+            self._identities[model, adapter] = self.fleet.identity(model, adapter).digest()
+        return self._identities[model, adapter]
 
     def replica_share(self, model: str) -> float:
         """Return the part of a model's traffic that one replica sees when a router deals requests in turn."""

@@ -106,7 +106,8 @@ class DependencyGraph:
 
     def check_waves(self) -> None:
         """Raise ``ContractError`` when an item stands in the same wave as, or in an earlier one than, what it needs."""
-        for source, target, _ in self.edges():
+        for above, below in self._graph.edge_list():
+            source, target = self._graph[above], self._graph[below]
             if source in self._rows and self._rows[source].wave >= self._rows[target].wave:
                 raise ContractError(
                     f"{target.item_id} in wave {self._rows[target].wave} needs {source.item_id} before it"

@@ -9,6 +9,7 @@ from typing import Any
 
 from warmup_tasks.errors import ConfigurationError
 from warmup_tasks.items import ItemKind, Payload, PlanRow, Reason, ReplicaState
+from warmup_tasks.lake.columns import rows_of, uncollected
 from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.planning.drafts import Draft, PlanDraft, refused_id
@@ -21,6 +22,7 @@ from warmup_tasks.settings import FleetFile, HardwareProfile
 Row = dict[str, Any]
 
 
+@uncollected()
 def make_plan(
     lake: Lake,
     run: Run,
@@ -42,7 +44,8 @@ def make_plan(
 
     Returns:
         The reference, and a small summary: ``shards`` (profile → wave → shard ids), ``counts`` by kind, ``reasons``,
-        ``arms``, ``cost`` per replica, ``capacity`` per replica, and what demand left out.
+        ``arms``, ``cost`` per replica, ``capacity`` per replica, ``reuse`` by model (whose prediction counts, and how
+        everybody did in the back-test), and what demand left out.
 
     Raises:
         ConfigurationError: no replica is left, or one has a profile that the profiles file does not know.
@@ -50,7 +53,7 @@ def make_plan(
     """
     states = sorted(_asked_for(replicas, run, profiles), key=lambda state: state.replica)
     demand = f"demand/{run.run_id}"
-    tables = {name: lake.read(demand, name).to_pylist() for name in ("nodes", "prompts", "intents", "adapters")}
+    tables = {name: list(rows_of(lake.read(demand, name))) for name in ("nodes", "prompts", "intents", "adapters")}
     plan = PlanDraft(run, fleet, profiles, states)
     stores = StorePlanner(plan, tables["prompts"], tables["intents"])
     stores.plan_embeddings()
@@ -177,6 +180,7 @@ def _summary(plan: PlanDraft, rows: list[PlanRow], facts: Row) -> Row:
         "reasons": _nested(reasons),
         "cost": cost,
         "capacity": plan.facts.get("capacity", {}),
+        "reuse": facts.get("reuse", {}),
         "nodes_dropped": facts["nodes_dropped"],
         "requests": facts["requests"],
         "not_served": facts["not_served"],

@@ -14,6 +14,7 @@ import redis as redis_client
 from warmup_tasks.engines.base import Engine
 from warmup_tasks.errors import RetryLaterError
 from warmup_tasks.items import Arm, Evidence, GainBasis, ItemKind, Outcome, PlanRow, Reason
+from warmup_tasks.lake.columns import uncollected
 from warmup_tasks.lake.records import Key, key_of
 from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
@@ -80,7 +81,8 @@ async def run_probes(
         raise RetryLaterError(f"no replica of profile {profile!r} answered")
     stored = [row for row in rows if row.replica is None and _was_warmed(night, row)]
     values = probe_values(stored, night.plan, fleet, redis)
-    evidence = _with_inferred_gains([_evidence(night, row, found, values) for row in rows], run.request.seed)
+    with uncollected():
+        evidence = _with_inferred_gains([_evidence(night, row, found, values) for row in rows], run.request.seed)
     meta = {
         "computed_tokens": {
             "probes": sum(seen.probe_tokens for seen in found.values()),

@@ -20,6 +20,7 @@ from warmup_tasks.items import (
     Mark,
     PlanRow,
 )
+from warmup_tasks.lake.columns import uncollected
 from warmup_tasks.lake.records import key_of
 from warmup_tasks.lake.schemas import MARKS, to_table
 from warmup_tasks.lake.store import Lake
@@ -51,6 +52,7 @@ STRATA = pa.schema(
 """One row a stratum: the median of the paired gains with its interval, null where there is none. Grain: stratum."""
 
 
+@uncollected()
 def publish(
     lake: Lake, run: Run, fleet: FleetFile, *, redis: redis_client.Redis, now: Callable[[], datetime]
 ) -> tuple[str, dict[str, Any]]:
