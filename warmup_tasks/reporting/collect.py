@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from warmup_tasks.errors import ContractError
+from warmup_tasks.lake.columns import rows_of, uncollected
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
 
@@ -66,7 +67,7 @@ def partitions_of(lake: Lake, dataset: str, run: Run, ending: str = "") -> list[
     """Return the partitions of ``dataset`` that belong to ``run``: its id alone, or its id, a dot and more."""
     return [
         name
-        for name in lake.partitions(dataset)
+        for name in lake.partitions(dataset, run.run_id)
         if (name == run.run_id or name.startswith(f"{run.run_id}.")) and name.endswith(ending)
     ]
 
@@ -88,7 +89,8 @@ def rows(table: pa.Table | None, columns: Sequence[str]) -> list[Row]:
     missing = [name for name in columns if name not in table.column_names]
     if missing:
         raise ContractError(f"columns {', '.join(missing)} are missing; the table has {', '.join(table.column_names)}")
-    return list(table.select(list(columns)).to_pylist())
+    with uncollected():
+        return list(rows_of(table.select(list(columns))))
 
 
 def _meta(lake: Lake, dataset: str, partition: str) -> Row | None:

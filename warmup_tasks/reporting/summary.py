@@ -6,6 +6,7 @@ Here live the joins between :mod:`figures` and the summary's types; the report a
 from collections.abc import Mapping
 
 from warmup_tasks.items import ItemKind
+from warmup_tasks.lake.columns import uncollected
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.parameters import GoldenParameters
 from warmup_tasks.reporting import figures
@@ -35,6 +36,7 @@ __all__ = ["RunSummary", "summarise"]
 TOP_PREFIXES = 10
 
 
+@uncollected()
 def summarise(
     lake: Lake, run: Run, *, stages_s: Mapping[str, float] | None = None, task_count: int | None = None
 ) -> RunSummary:
