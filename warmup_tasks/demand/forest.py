@@ -8,7 +8,6 @@ import numpy as np
 from warmup_tasks.demand.asked import Asked
 from warmup_tasks.demand.candidates import Candidates, choose_candidates
 from warmup_tasks.demand.prefix_tree import NO_NODE, Floats, PrefixTree
-from warmup_tasks.demand.reuse import Basis
 from warmup_tasks.demand.reuse.features import NAMES as FEATURES
 from warmup_tasks.demand.reuse_forecast import NodeReuse
 from warmup_tasks.runs import Run
@@ -108,7 +107,7 @@ class Forest:
                     "heat_fast": float(sums[node, 1]),
                     "heat_slow": float(sums[node, 2]),
                     "expected_uses": float(sums[node, 3]),
-                    "policy": example.policy if reuse is None else Basis.MODEL,
+                    "policy": example.policy if reuse is None else str(reuse.basis),
                 }
             )
             if reuse is not None:

@@ -1,7 +1,7 @@
 """The reuse predictor on the night's own tables: which nodes of a prefix tree the time after as_of will ask for.
 
-It answers only where the model beat the simple rules on the log's own past; elsewhere the estimates of ``forecast.py``
-stand. Nothing is chosen here.
+It answers where the model, or recency alone, was best on the log's own past; where counts were, or the log is too short
+to learn from, the estimates of ``forecast.py`` stand. Nothing is chosen here.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import numpy as np
 
 from warmup_tasks.demand.asked import Asked
 from warmup_tasks.demand.prefix_tree import NO_NODE, Floats, PrefixTree
-from warmup_tasks.demand.reuse import Basis, History, predict
+from warmup_tasks.demand.reuse import Basis, History, Prediction, predict
 from warmup_tasks.demand.window import Window
 from warmup_tasks.items import ReplicaState
 from warmup_tasks.parameters import PrefetchStrategy
@@ -30,16 +30,19 @@ _KEYS = (
 )
 _WINDOWS_OBSERVED = 6
 _LEAST_WINDOW_S = 60.0
+_NOT_JUDGED: Row = {"basis": "log too short", "saved_shares": {}, "windows_judged": 0, "calibration": None}
 
 
 class NodeReuse(NamedTuple):
     """What the predictor says of each node of one tree: shape (nodes,) and (nodes, len(reuse.features.NAMES)).
 
-    ``chance`` is that of being asked for in the window, over a run as a mean; the features are those of its beginning.
+    ``chance`` is that of being asked for in the window, over a run as a mean; the features are those of its beginning;
+    ``basis`` is who said so.
     """
 
     chance: Floats
     features: Floats
+    basis: Basis
 
 
 def forecast_reuse(
@@ -69,18 +72,22 @@ def forecast_reuse(
     times_s = np.asarray(window.requests["time"].cast("int64").to_numpy(), np.float64) / 1e6
     for model, (tree, indices) in trees.items():
         if window_s < _LEAST_WINDOW_S or not len(tree):
-            accounts[model] = {"basis": "log too short", "window_s": window_s, "saved_shares": {}}
+            accounts[model] = _NOT_JUDGED | {"window_s": window_s}
             continue
         history = _history(rows, times_s, prompts, tree, indices, step_tokens[model])
         budget = min(s.capacity_tokens for s in states if s.model == model) * run.parameters.budget_share
         prediction = predict(history, run.as_of.timestamp(), window_s, seed=run.request.seed)
         shares = {str(name): round(share, 4) for name, share in prediction.saved_shares(budget).items()}
-        basis = prediction.basis(budget) if shares else "log too short"
-        accounts[model] = {"basis": str(basis), "window_s": window_s, "saved_shares": shares}
-        if basis is Basis.MODEL:
-            found[model] = _by_tree_node(
-                history, tree, prediction.nodes, prediction.by_node(history, basis), prediction.features
-            )
+        basis = prediction.basis(budget)
+        accounts[model] = {
+            "basis": str(basis) if shares else "log too short",
+            "window_s": window_s,
+            "saved_shares": shares,
+            "windows_judged": len(prediction.backtests),
+            "calibration": prediction.calibration(),
+        }
+        if basis is not Basis.COUNT:
+            found[model] = _by_tree_node(history, tree, prediction, basis)
     return found, accounts
 
 
@@ -111,7 +118,8 @@ def _key(asked: Asked) -> tuple[Any, ...]:
     return tuple(getattr(asked, name) for name in _KEYS)
 
 
-def _by_tree_node(history: History, tree: PrefixTree, known: Any, chance: Floats, features: Floats) -> NodeReuse:
+def _by_tree_node(history: History, tree: PrefixTree, prediction: Prediction, basis: Basis) -> NodeReuse:
+    chance, features = prediction.by_node(history, basis), prediction.features
     tokens, nodes = history.tokens.astype(np.float64), len(tree)
     whole = np.bincount(history.origin, tokens, minlength=nodes)
     mean = np.bincount(history.origin, tokens * chance, minlength=nodes) / whole
@@ -119,5 +127,5 @@ def _by_tree_node(history: History, tree: PrefixTree, known: Any, chance: Floats
         if above != NO_NODE:  # true but for rounding
             mean[node] = min(mean[node], mean[above])
     first = np.full((nodes, features.shape[1]), np.nan)
-    first[history.origin[known][::-1]] = features[::-1]
-    return NodeReuse(mean, first)
+    first[history.origin[prediction.nodes][::-1]] = features[::-1]
+    return NodeReuse(mean, first, basis)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from warmup_tasks.demand.reuse import Basis
 from warmup_tasks.demand.reuse.features import NAMES
 from warmup_tasks.errors import ConfigurationError
 from warmup_tasks.items import ItemKind, PlanRow, Reason, ReplicaState
@@ -63,10 +64,19 @@ class Explanation:
         if self.chance is not None:
             lines.append(f"chance of being asked for within {self.account['window_s']:.0f} s: {self.chance:.2f}")
             lines.append("from " + ", ".join(f"{name} {value:g}" for name, value in self.features.items()))
-        if shares := self.account.get("saved_shares"):
-            judged = ", ".join(f"{name} {share:.2f}" for name, share in shares.items())
-            lines.append(f"back-test, share of what could be saved: {judged}")
+        lines += _judged(self.account)
         return lines
+
+
+def _judged(account: Row) -> list[str]:
+    """Return who predicts for the item's model, and why."""
+    if not account:
+        return []
+    if not (shares := account["saved_shares"]):
+        return ["forecast from counts: the log is too short to learn from"]
+    said = ", ".join(f"{name} {share:.2f}" for name, share in shares.items())
+    who = "counts" if account["basis"] == Basis.COUNT else account["basis"]
+    return [f"forecast from {who}; {account['windows_judged']} past windows, share of what could be saved: {said}"]
 
 
 def explain(lake: Lake, run_id: str, item: str) -> list[Explanation]:
