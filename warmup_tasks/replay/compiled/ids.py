@@ -1,9 +1,9 @@
 """Dense numbers for 64-bit block names, in the order of their first appearance.
 
-A chained block is nearly always followed by the block that followed it before, and that one has the next number: the
-hash table is asked only where this guess fails. Slots hold 32 bits of the hash beside the number, so that most
-collisions are settled without looking at the name; slots of the next few names are fetched together, because waiting
-for one after the other is what a large table costs.
+A chained block is nearly always followed by the block that followed it last time: the hash table is asked only where
+this guess fails. Slots hold 32 bits of the hash beside the number, so that most collisions are settled without looking
+at the name; slots of the next few names are fetched together, because waiting for one after the other is what a large
+table costs. What is left at tens of millions of names is the memory itself: each page of it is touched once at least.
 """
 
 import numpy as np
@@ -14,22 +14,35 @@ from warmup_tasks.replay.compiled import compiled
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads consecutive names over the table
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
+_ONE = np.uint64(1)
 
 Ids = npt.NDArray[np.int32]
 Names = npt.NDArray[np.uint64]
+Followers = npt.NDArray[np.uint32]
 
 
 @compiled
 def number(
-    names: Names, start: int, ids: Ids, known: Names, count: int, table: Names, shift: int, fetched: Names
+    names: Names,
+    start: int,
+    ids: Ids,
+    known: Names,
+    follower: Followers,
+    count: int,
+    table: Names,
+    shift: int,
+    fetched: Names,
 ) -> tuple[int, int]:
-    """Number ``names[start:]`` until all are done or the table is half full.
+    """Number ``names[start:]`` until all are done or the table is three quarters full.
+
+    Inside, numbers begin at 1, so that 0 can mean "none"; ``ids`` receives them from 0 on.
 
     Args:
         names: block names, shape (accesses,).
         start: first one to number.
         ids: receives the numbers.
-        known: number → name; receives new ones.
+        known: number → name, entry 0 unused; receives new ones.
+        follower: number → the number that followed it last (0: none); entry 0 is for the first access of all.
         count: how many are known.
         table: slots, a power of two of them; 0 is free.
         shift: 64 - log2 of the slots.
@@ -38,48 +51,55 @@ def number(
     Returns:
         The first position that is not numbered, and how many names are known.
     """
-    mask, limit, by = table.size - 1, table.size // 2, np.uint64(shift)
+    mask, limit, by = np.uint64(table.size - 1), table.size - table.size // 4, np.uint64(shift)
     fetched_until = start
-    block = np.int64(ids[start - 1]) if start > 0 else np.int64(-1)
+    block = np.uint64(ids[start - 1] + 1) if start > 0 else np.uint64(0)
     for position in range(start, names.size):
         name = names[position]
-        block += 1
-        if block < count and known[block] == name:
-            ids[position] = block
+        guess = np.uint64(follower[block])
+        if guess != 0 and known[guess] == name:
+            block = guess
+            ids[position] = np.int32(block - _ONE)
             continue
         if position >= fetched_until:
             if count + fetched.size > limit:
                 return position, count
             fetched_until = min(names.size, position + fetched.size)
             for near in range(position, fetched_until):
-                fetched[near - position] = table[np.int64((names[near] * _GOLDEN) >> by)]
+                fetched[near - position] = table[(names[near] * _GOLDEN) >> by]
+        before = block
         hashed = name * _GOLDEN
-        tag = hashed & _LOW
-        slot = np.int64(hashed >> by)
+        tag = (hashed & _LOW) << _HALF
+        slot = hashed >> by
         while True:
             entry = table[slot]
             if entry == 0:
-                known[count] = name
-                block = np.int64(count)
                 count += 1
-                table[slot] = (tag << _HALF) | np.uint64(count)
+                block = np.uint64(count)
+                known[block] = name
+                table[slot] = tag | block
                 break
-            if entry >> _HALF == tag:
-                block = np.int64(entry & _LOW) - 1
+            if entry ^ tag <= _LOW:
+                block = entry & _LOW
                 if known[block] == name:
                     break
-            slot = (slot + 1) & mask
-        ids[position] = block
+            slot = (slot + _ONE) & mask
+        follower[before] = np.uint32(block)
+        ids[position] = np.int32(block - _ONE)
     return names.size, count
 
 
 @compiled
-def refill(known: Names, count: int, table: Names, shift: int) -> None:
-    """Enter the first ``count`` known names into an empty table."""
-    mask, by = table.size - 1, np.uint64(shift)
-    for block in range(count):
-        hashed = known[block] * _GOLDEN
-        slot = np.int64(hashed >> by)
-        while table[slot] != 0:
-            slot = (slot + 1) & mask
-        table[slot] = ((hashed & _LOW) << _HALF) | np.uint64(block + 1)
+def refill(known: Names, count: int, table: Names, shift: int, fetched: Names) -> None:
+    """Enter the first ``count`` known names into an empty table, slots fetched together as above."""
+    mask, by = np.uint64(table.size - 1), np.uint64(shift)
+    for first in range(1, count + 1, fetched.size):
+        stop = min(count + 1, first + fetched.size)
+        for near in range(first, stop):
+            fetched[near - first] = table[(known[near] * _GOLDEN) >> by]
+        for block in range(first, stop):
+            hashed = known[block] * _GOLDEN
+            slot = hashed >> by
+            while table[slot] != 0:
+                slot = (slot + _ONE) & mask
+            table[slot] = ((hashed & _LOW) << _HALF) | np.uint64(block)
