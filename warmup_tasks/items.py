@@ -72,6 +72,7 @@ class Reason(StrEnum):
     ANSWER_LIMIT = "beyond the run's limit of answers"
     HOLDOUT = "held out to measure the effect"
     TOMBSTONED = "taken out by an operator"
+    SUPERSEDED = "a newer plan has warmed its replica"
     DEPENDENCY_FAILED = "a dependency failed"
     SALT_NOT_IN_TRAFFIC = "traffic sends no such salt"
     SALT_UNEXPECTED = "the request is salted, but the tenant's salt_mode is none"

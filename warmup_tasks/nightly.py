@@ -147,6 +147,28 @@ def plan(site: Site, run: Run) -> Summary:
     return summary
 
 
+def held_back(site: Site, run: Run, *, is_backfill: bool = False) -> str:
+    """Return why a planned run warms nothing, "" where it goes ahead.
+
+    A dry run ends with its plan. So does a day of a backfill whose horizon has passed, since nobody will ask for what
+    it would warm; and any run all of whose replicas hold what a newer plan warmed, since warming would evict that.
+    """
+    from warmup_tasks.lake import Lake
+    from warmup_tasks.serving import connect
+    from warmup_tasks.serving.readiness import ReadinessStore
+
+    if run.request.dry_run:
+        return "a dry run ends with its plan"
+    if is_backfill and run.is_over(_now()):
+        return f"the time that it plans for has passed: {run.policy.horizon_s / 3600:g} h from {run.as_of.isoformat()}"
+    states = Lake(site.lake_uri).read(f"replicas/{run.run_id}", "replicas", ["model", "replica"]).to_pylist()
+    with connect(site.redis_url) as redis:
+        newer = ReadinessStore(redis).newer(run.as_of, _now())
+    if states and all(newer.covers(state["model"], state["replica"]) for state in states):
+        return "a newer plan has warmed every replica that it plans for"
+    return ""
+
+
 def tune(site: Site, run: Run, progress: Progress | None = None) -> Summary:
     """Tune the parameters of later nights on this night's log, within ``tuning_time_s``; off in a dry run.
 
@@ -213,7 +235,8 @@ def twins(site: Site, run: Run, profile: str) -> Summary:
     fleet, lake = load_fleet(site.fleet_path), Lake(site.lake_uri)
     pace = Pace.of(lake, run, open_engine)
     with connect(site.redis_url) as redis:
-        _, summary = asyncio.run(run_twins(lake, run, profile, fleet, open_engine=pace.open_engine, redis=redis))
+        look = run_twins(lake, run, profile, fleet, open_engine=pace.open_engine, redis=redis, now=_now)
+        _, summary = asyncio.run(look)
     return {**summary, **pace.summary()}
 
 
@@ -260,6 +283,16 @@ def publish(site: Site, run: Run) -> Summary:
     with connect(site.redis_url) as redis:
         _, summary = publish_marks(Lake(site.lake_uri), run, load_fleet(site.fleet_path), redis=redis, now=_now)
     return summary
+
+
+def publish_profile(site: Site, run: Run, profile: str) -> Summary:
+    """Publish marks and readiness of one profile whose probes have ended, while others still warm."""
+    from warmup_tasks.lake import Lake
+    from warmup_tasks.serving import connect
+    from warmup_tasks.validation.publish import publish_profile as publish_part
+
+    with connect(site.redis_url) as redis:
+        return publish_part(Lake(site.lake_uri), run, profile, load_fleet(site.fleet_path), redis=redis, now=_now)
 
 
 def report(

@@ -4,7 +4,7 @@ The id follows from as_of and the wishes alone, so a cleared and rerun task find
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
@@ -86,6 +86,10 @@ class Run(BaseModel):
             parameters=parameters,
             origins=origins or Origins(),
         )
+
+    def is_over(self, now: datetime) -> bool:
+        """Say whether the horizon that the plan is made for has passed: nobody will ask for what it would warm."""
+        return self.as_of + timedelta(seconds=self.policy.horizon_s) <= now
 
 
 def time_of(request: RunRequest, default_as_of: datetime | None = None) -> datetime:

@@ -26,6 +26,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     fake = Steps({"planned": 7, "shards": shards_of_fleet({"large": 1, "small": 1})})
     for name in STEP_NAMES:
         monkeypatch.setattr(nightly, name, fake.step(name))
+    monkeypatch.setattr(nightly, "held_back", fake.held_back)
     return fake
 
 

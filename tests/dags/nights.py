@@ -23,7 +23,19 @@ SITE_ENV = {
     "WARMUP_REDIS_URL": "redis://127.0.0.1:1/0",
     "WARMUP_FLEET": "/nowhere/fleet.yaml",
 }
-STEP_NAMES = ("extract", "profile", "tune", "plan", "replay", "twins", "warm", "probe", "publish", "report")
+STEP_NAMES = (
+    "extract",
+    "profile",
+    "tune",
+    "plan",
+    "replay",
+    "twins",
+    "warm",
+    "probe",
+    "publish_profile",
+    "publish",
+    "report",
+)
 
 Night = Callable[..., DagRunResult]
 
@@ -48,6 +60,8 @@ class Steps:
     runs: list[Any] = field(default_factory=list)
     sites: list[Any] = field(default_factory=list)
     errors: dict[tuple[str, ...], list[Exception]] = field(default_factory=dict)
+    backfills: list[bool] = field(default_factory=list)
+    held: str = ""
 
     def step(self, name: str) -> Callable[..., dict[str, Any]]:
         def call(site: Any, run: Any, *arguments: str) -> dict[str, Any]:
@@ -60,25 +74,44 @@ class Steps:
 
         return call
 
+    def held_back(self, site: Any, run: Any, *, is_backfill: bool = False) -> str:
+        """Hold back what the real step holds back without looking anywhere; ``held`` says why for all others."""
+        self.backfills.append(is_backfill)
+        return "a dry run" if run.request.dry_run else self.held
+
     def names(self) -> list[str]:
         return [call[0] for call in self.calls]
 
 
+def scheduled_dag(dag_id: str = "nightly_warmup") -> Any:
+    """Return a DAG of the folder as the scheduler sees it."""
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    return DagSerialization.deserialize_dag(DagSerialization.serialize_dag(_parse(dag_id, DAGS)))
+
+
 def rerun(run_id: str, *task_ids: str) -> dict[str, str]:
     """Clear tasks of a finished run with all that follows them, and let Airflow run what is then due."""
+    from airflow.utils.session import create_session
+
+    downstream = scheduled_dag().partial_subset(list(task_ids), include_downstream=True, include_upstream=False)
+    with create_session() as session:
+        downstream.clear(run_id=run_id, session=session)
+    return carry_out(run_id)
+
+
+def carry_out(run_id: str, dag_id: str = "nightly_warmup") -> dict[str, str]:
+    """Let Airflow run in this process what is due in a run that its database holds; return the task states."""
     from airflow.models.dagrun import DagRun
     from airflow.sdk.definitions.dag import _run_task
     from airflow.serialization.serialized_objects import DagSerialization
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
-    dag = _parse("nightly_warmup", DAGS)
-    scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
-    downstream = scheduled.partial_subset(list(task_ids), include_downstream=True, include_upstream=False)
+    dag = _parse(dag_id, DAGS)  # anew each time: a run leaves its conf in the params of the DAG that it ran
     with create_session() as session:
-        downstream.clear(run_id=run_id, session=session)
-        run = session.scalars(select(DagRun).where(DagRun.run_id == run_id)).one()
-        run.dag, run.state = scheduled, "running"
+        run = session.scalars(select(DagRun).where(DagRun.run_id == run_id, DagRun.dag_id == dag_id)).one()
+        run.dag, run.state = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag)), "running"
         session.commit()
         while run.state == "running":
             session.expire_all()
@@ -89,4 +122,4 @@ def rerun(run_id: str, *task_ids: str) -> dict[str, str]:
             session.commit()
             for instance in due:
                 _run_task(ti=instance, task=dag.task_dict[instance.task_id])
-    return _task_states("nightly_warmup", run_id)
+    return _task_states(dag_id, run_id)

@@ -74,9 +74,10 @@ def test_the_arrows_are_the_order_of_a_night(dag: Any) -> None:
             earlier = {f"{name}.wave_{wave - 1}.warm"} if wave else set()
             assert upstream(dag, f"{name}.wave_{wave}.shards") == {f"{name}.twins"}
             assert upstream(dag, f"{name}.wave_{wave}.warm") == {f"{name}.wave_{wave}.shards"} | earlier
+        assert upstream(dag, f"{name}.publish") == {f"{name}.probe"}
         assert upstream(dag, f"{name}.probe") == {f"{name}.twins", f"{name}.warmed"}
         assert upstream(dag, f"replay_warm.{name}") == {"publish"}
-    assert upstream(dag, "probed") == {"large.probe", "small.probe"}
+    assert upstream(dag, "probed") == {"large.publish", "small.publish"}
     assert upstream(dag, "publish") == {"go_ahead", "probed"}
     assert upstream(dag, "report") == {"plan", "measured", "tuned"}
 
@@ -113,7 +114,7 @@ def test_the_shape_follows_from_the_profiles_file(monkeypatch: pytest.MonkeyPatc
     path = tmp_path / "profiles.yaml"
     path.write_text(THREE)
     three = parsed(monkeypatch, path)
-    per_profile = 2 * len(WAVES) + 5
+    per_profile = 2 * len(WAVES) + 6
     assert len(dag.tasks) == 12 + 2 * per_profile
     assert len(three.tasks) == 12 + 3 * per_profile
     assert three.get_task("a100_80gb.wave_3.warm").queue == "gpu.a100"

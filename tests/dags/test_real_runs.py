@@ -54,7 +54,7 @@ def test_a_night_goes_from_the_log_to_the_report(night: Night, steps: Steps, cap
         assert sorted(warmed) == sorted(shard for wave in shards.values() for shard in wave)
         assert [shard.split(".")[1] for shard in warmed] == sorted(shard.split(".")[1] for shard in warmed)
         assert len(shards["3"]) == replicas
-        assert mine[-2:] == [("probe", profile), ("replay", profile, "warm")]
+        assert mine[-3:] == [("probe", profile), ("publish_profile", profile), ("replay", profile, "warm")]
     assert result.task_count == len(result.task_states) == 38 - 8 + 2 * 4 + 6
     assert set(result.stage_seconds) >= {"extract", "profile", "plan", "twins", "warm", "probe", "publish", "report"}
     assert [(e.task, e.state) for e in events[:2]] == [("begin", "running"), ("begin", "success")]
@@ -144,7 +144,7 @@ def test_a_failed_shard_is_cleared_and_repaired(
     states = rerun(first.run_id, "small.wave_3.warm")
     assert set(states.values()) <= {"success", "skipped"}
     assert steps.calls[:2] == [("warm", "small.w3.0"), ("probe", "small")]
-    assert steps.names() == ["warm", "probe", "publish", "report"]
+    assert steps.names() == ["warm", "probe", "publish_profile", "publish", "report"]
     assert {run.run_id for run in steps.runs} == {asked.run_id}
 
 
@@ -162,7 +162,7 @@ def test_a_profile_without_replicas_is_no_failure(night: Night, steps: Steps) ->
     assert result.state == "success"
     assert result.task_states["small.wave_3.warm"] == "skipped"
     assert "warm" not in steps.names()
-    assert steps.names()[-3:] == ["probe", "publish", "report"]
+    assert steps.names()[-3:] == ["publish_profile", "publish", "report"]
 
 
 def test_a_wrong_param_is_refused_by_its_name_before_anything_runs(night: Night, steps: Steps) -> None:

@@ -213,7 +213,7 @@ class SmallNight:
         return answer.text
 
     def twins(self) -> dict[str, Any]:
-        return self._call(run_twins, PROFILE, redis=self.redis)
+        return self._call(run_twins, PROFILE, redis=self.redis, now=now)
 
     def warm(self, *shards: str) -> list[dict[str, Any]]:
         return [self._call(warm_shard, shard, redis=self.redis, now=now) for shard in shards or self._shards]

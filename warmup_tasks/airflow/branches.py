@@ -71,5 +71,7 @@ def _branch(
         if is_measured:
             cold = tasks.replay_cold.override(queue=queue)(name)
             chain(allowed, cold, asked)
-        chain(shard, warmed, seen, probed)
-        asked >> seen >> done
+        ready = tasks.publish_profile.override(task_id="publish")(name)
+        chain(shard, warmed, seen, ready, probed)
+        asked >> seen
+        [seen, ready] >> done

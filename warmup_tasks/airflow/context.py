@@ -5,6 +5,7 @@ where a default in the form has changed since. Only the run, small summaries and
 """
 
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ from warmup_tasks import nightly
 from warmup_tasks.errors import ConfigurationError, ContractError
 from warmup_tasks.runs import Run, wishes_of
 from warmup_tasks.settings import Site
+
+log = logging.getLogger(__name__)
 
 FIRST_TASK = "begin"
 REDIS_CONNECTION = "warmup_redis"
@@ -95,6 +98,15 @@ def measure(step: Callable[..., Summary], *arguments: Any) -> Summary:
     if not current_run().request.measure_window_s:
         raise AirflowSkipException("measure_window_s is 0: nothing to measure")
     return call(step, *arguments)
+
+
+def goes_ahead() -> bool:
+    """Say whether the current run warms anything; why not goes into the task's log."""
+    is_backfill = get_current_context()["dag_run"].run_type == "backfill"
+    why = nightly.held_back(current_site(), current_run(), is_backfill=is_backfill)
+    if why:
+        log.warning("nothing is warmed: %s", why)
+    return not why
 
 
 def report_folder() -> str:

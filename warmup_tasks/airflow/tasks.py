@@ -42,8 +42,8 @@ def plan(profiles: list[str]) -> context.Summary:
 
 @task.short_circuit(ignore_downstream_trigger_rules=False)
 def go_ahead() -> bool:
-    """Stop a dry run here."""
-    return not context.current_run().request.dry_run
+    """Stop here what warms nothing: a dry run, a past day of a backfill, what a newer plan has taken over."""
+    return context.goes_ahead()
 
 
 @task(trigger_rule=TriggerRule.NONE_FAILED)
@@ -68,6 +68,12 @@ def warm(shard: str) -> context.Summary:
 def probe(name: str) -> context.Summary:
     """Probe one profile's replicas, hottest first."""
     return context.call(nightly.probe, name)
+
+
+@task
+def publish_profile(name: str) -> context.Summary:
+    """Publish one profile while others still warm."""
+    return context.call(nightly.publish_profile, name)
 
 
 @task

@@ -21,6 +21,7 @@ ADVICE: dict[str, str] = {
     Reason.ANSWER_LIMIT: "Raise max_answers, or leave it empty: each one costs the engine a whole generation.",
     Reason.HOLDOUT: "Intended: these stay cold to measure the effect; holdout_share sets how many.",
     Reason.TOMBSTONED: "Intended: `warmup invalidate --item` keeps it out until its tombstone ends.",
+    Reason.SUPERSEDED: "Nothing to do: the newest plan wins. Run again without `as_of` to plan from now.",
     Reason.DEPENDENCY_FAILED: "See the reason of the embedding or adapter it depends on.",
     Reason.SALT_NOT_IN_TRAFFIC: "Set the tenant's salt_mode to what its clients send, or let them use the reader.",
     Reason.SALT_UNEXPECTED: "Set the tenant's salt_mode to as_logged, or have its clients stop sending salts.",

@@ -18,6 +18,7 @@ from warmup_tasks.items import (
     Evidence,
     ItemKind,
     Mark,
+    Outcome,
     PlanRow,
 )
 from warmup_tasks.lake.columns import uncollected
@@ -241,8 +242,8 @@ def _last_writes(night: Night) -> dict[str, datetime]:
     """Return replica → when this run last computed blocks of a prefix there."""
     written: dict[str, datetime] = {}
     for receipt in night.receipts.values():
-        is_write = receipt.kind is ItemKind.KV_PREFIX and receipt.computed_tokens != 0
-        if is_write and receipt.replica is not None:
+        was_sent = receipt.kind is ItemKind.KV_PREFIX and receipt.outcome is not Outcome.SKIPPED
+        if was_sent and receipt.computed_tokens != 0 and receipt.replica is not None:
             written[receipt.replica] = max(receipt.finished_at, written.get(receipt.replica, receipt.finished_at))
     return written
 

@@ -7,6 +7,7 @@ first; and it can never hit, which is why it is a fair comparison.
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 import redis as redis_client
@@ -21,6 +22,7 @@ from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
 from warmup_tasks.serving.epochs import EpochStore
+from warmup_tasks.serving.readiness import ReadinessStore
 from warmup_tasks.serving.replica_turns import ReplicaTurns
 from warmup_tasks.settings import FleetFile, ReplicaSpec
 from warmup_tasks.validation.answers import top_to_json
@@ -42,11 +44,13 @@ async def run_twins(
     *,
     open_engine: Callable[[ReplicaSpec], Engine],
     redis: redis_client.Redis,
+    now: Callable[[], datetime],
 ) -> tuple[str, dict[str, Any]]:
     """Ask the twins of one profile's sample and publish ``twins/<run_id>.<profile>``.
 
     Twins of a replica are asked one after another. A good twin of an earlier try, from the same epoch, is kept: a cold
-    answer stays one. A replica that does not answer has twins with an error, and the others go on.
+    answer stays one. A replica that does not answer has twins with an error, and the others go on. One that a newer
+    plan has warmed is not asked.
 
     Args:
         lake: holds the plan.
@@ -55,6 +59,7 @@ async def run_twins(
         fleet: the fleet file.
         open_engine: opens a replica.
         redis: where epochs are published.
+        now: the wall clock.
 
     Returns:
         The reference, and a summary: asked, kept, errors by reason, tokens that engines computed.
@@ -65,8 +70,11 @@ async def run_twins(
     night = Night.of(lake, run, fleet, profile, ItemKind.KV_PREFIX)
     epochs = EpochStore(redis)
     turns = ReplicaTurns(redis, f"{run.run_id}.{profile}.twins", wait_s=run.policy.turn_wait_s)
+    newer = ReadinessStore(redis).newer(run.as_of, now())
 
     async def one(replica: ReplicaSpec) -> tuple[list[TwinResult], int]:
+        if newer.covers(replica.model, replica.name):
+            return [], 0
         async with turns.on(replica.name):
             record = epochs.read(replica.name)
             return await _on_replica(night, replica, record.epoch if record else None, open_engine)

@@ -1,5 +1,7 @@
 """One shard of a plan, carried out: skip what depends on a failure, warm the rest by kind, write one receipt an item.
 
+What a newer plan has warmed is left alone: warming by the older one would evict it.
+
 Receipts of a shard are published together when it has ended; a task that runs again publishes them again.
 """
 
@@ -16,6 +18,7 @@ from warmup_tasks.lake.records import Key, key_of, read_plan
 from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
+from warmup_tasks.serving.readiness import ReadinessStore
 from warmup_tasks.settings import FleetFile
 from warmup_tasks.warming.before import Before
 from warmup_tasks.warming.registry import WARMERS
@@ -57,9 +60,12 @@ async def warm_shard(
     )
     before = Before.of(lake, run, rows[0].profile, rows[0].wave) if rows else Before.nothing()
     fallen = before.fallen(rows)
+    newer = ReadinessStore(redis).newer(run.as_of, now())
+    superseded = {key_of(row) for row in rows if newer.covers(row.model, row.replica)}
     async with Work(lake, run, shard, fleet, plan, before.witnesses, redis, open_engine, now) as work:
         attempts = {key_of(row): work.skipped(Reason.DEPENDENCY_FAILED) for row in rows if key_of(row) in fallen}
-        for kind, members in groupby((row for row in rows if key_of(row) not in fallen), key=lambda row: row.kind):
+        attempts |= {key: work.skipped(Reason.SUPERSEDED) for key in superseded}
+        for kind, members in groupby((row for row in rows if key_of(row) not in attempts), key=lambda row: row.kind):
             attempts |= await WARMERS[kind](work, list(members))
     receipts = [_receipt(run, row, attempts) for row in rows]
     ref = lake.publish("receipts", f"{run.run_id}.{shard}", {"receipts": to_table(receipts, Receipt)})
