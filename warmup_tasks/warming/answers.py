@@ -1,10 +1,11 @@
 """Generating full answers at temperature 0, on whichever replica can: what responses and QA pairs have in common.
 
 Answers are dealt over the replicas of their profile, and generated in turns on each; what one replica does not answer
-goes on to the next. The answers of a turn are stored together when it ends.
+goes on to the next. So many answers as make a turn are stored together.
 """
 
-from collections import defaultdict
+import asyncio
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
@@ -24,8 +25,9 @@ Make = Callable[[PlanRow, Generation, datetime], StoredValue]
 Known = Callable[[PlanRow, datetime], StoredValue | None]
 """Makes the value of a row without an engine, where that can be done."""
 
-ROWS_A_TURN = 32
-"""A turn is given back after so many answers, or at the next adapter: others wait meanwhile."""
+ROWS_A_TURN, TURN_S = 32, 2.0
+"""A turn is given back after so many answers of one adapter, or after so many more as fit into so many seconds: others
+wait meanwhile, and where answers come fast, waiting for turns must not take longer than they do."""
 
 
 async def warm_answers(
@@ -93,11 +95,16 @@ async def _on_replica(
         )
 
     attempts: dict[Key, Attempt] = {}
-    for members in _turns(rows):
+    parts, clock = deque(_parts(rows)), asyncio.get_running_loop().time
+    while parts:
         async with work.turns.on(replica):
-            attempts |= await in_order(members, work.run.parameters.concurrency, one)
-        _store(work, made)
-        made.clear()
+            ends = clock() + TURN_S
+            while parts:
+                attempts |= await in_order(parts.popleft(), work.run.parameters.concurrency, one)
+                _store(work, made)
+                made.clear()
+                if clock() >= ends:
+                    break
     return attempts
 
 
@@ -131,7 +138,7 @@ async def _full_answer(work: Work, row: PlanRow, engine: Engine) -> Generation:
     return await generate(engine, request, deadline_s=work.deadline_s, tries=2)
 
 
-def _turns(rows: Sequence[PlanRow]) -> Iterator[list[PlanRow]]:
+def _parts(rows: Sequence[PlanRow]) -> Iterator[list[PlanRow]]:
     for _, members in groupby(by_adapter(rows), key=lambda row: row.adapter):
         every = list(members)
         yield from (every[start : start + ROWS_A_TURN] for start in range(0, len(every), ROWS_A_TURN))
