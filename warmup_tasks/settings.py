@@ -89,6 +89,7 @@ class ReplicaSpec(Strict):
     profile: str
     model: str
     kv_events_endpoint: str | None = None
+    kv_events_replay_endpoint: str | None = None
     api_key_env: str | None = Field(None, description="Name of the environment variable that holds the API key.")
 
     @field_validator("url")

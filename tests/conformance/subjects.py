@@ -78,6 +78,7 @@ def double(folder: Path, faults: Faults | None = None) -> Iterator[Subject]:
         max_model_len=CONTEXT_TOKENS,
         max_lora_rank=MAX_LORA_RANK,
         kv_events_endpoint=endpoint,
+        kv_events_replay_endpoint=f"{endpoint}-replay",
         faults=faults or Faults(),
     )
     with running:
@@ -145,4 +146,5 @@ def _replica(url: str, kv_events_endpoint: str | None) -> ReplicaSpec:
         model=MODEL,
         api_key_env=KEY_VARIABLE,
         kv_events_endpoint=kv_events_endpoint,
+        kv_events_replay_endpoint=f"{kv_events_endpoint}-replay",
     )

@@ -9,6 +9,7 @@ import pytest
 from tests.conformance import checks
 from tests.conformance.subjects import BLOCK_SIZE, CAPACITY_TOKENS, DEADLINE_S, MODEL, Prompts, Subject, ask
 from warmup_tasks.engines.base import Engine, GenerationRequest
+from warmup_tasks.engines.cache_picture import CachePicture
 from warmup_tasks.engines.counters import cached_tokens_between
 from warmup_tasks.items import PromptBody
 
@@ -158,6 +159,37 @@ async def test_events_tell_what_is_stored_and_cleared(engine: Engine, prompts: P
         await ask(engine, prompts.ids(BLOCK_SIZE + 1))
         while event.kind != "cleared":
             event = await anext(stream)
+
+
+async def test_old_and_new_events_show_what_lies_in_the_cache(
+    engine: Engine, prompts: Prompts, subject: Subject
+) -> None:
+    await engine.load_adapter("a", str(subject.adapters["a"]), deadline_s=DEADLINE_S)
+    before, salted, tuned, after = (prompts.ids(3 * BLOCK_SIZE + 5) for _ in range(4))
+    await ask(engine, before)
+    await ask(engine, salted, salt="a-salt")
+    await ask(engine, tuned, model="a", salt="a-salt")
+    picture = CachePicture()
+    events = engine.kv_contents()
+    assert events is not None
+
+    def blocks(prompt: list[int], adapter: str | None = None, salt: str | None = None) -> int:
+        return picture.resident_blocks(prompt, BLOCK_SIZE, adapter=adapter, cache_salt=salt)
+
+    async with asyncio.timeout(DEADLINE_S), aclosing(events) as stream:
+        while not picture.is_current:
+            picture.take(await anext(stream))
+        assert (blocks(before), blocks(before, salt="a-salt"), blocks(before, "a")) == (3, 0, 0)
+        assert (blocks(salted, salt="a-salt"), blocks(salted)) == (3, 0)
+        assert (blocks(tuned, "a", "a-salt"), blocks(tuned, "a"), blocks(tuned, salt="a-salt")) == (3, 0, 0)
+        assert blocks([*before[: 2 * BLOCK_SIZE], *after]) == 2
+        await ask(engine, after)
+        while blocks(after) < 3:
+            picture.take(await anext(stream))
+        while blocks(before):
+            await ask(engine, prompts.ids(CAPACITY_TOKENS // 4))
+            picture.take(await anext(stream))
+        assert (await ask(engine, before)).cached_tokens == 0
 
 
 async def until_quiet(engine: Engine) -> None:

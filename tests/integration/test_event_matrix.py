@@ -8,6 +8,7 @@ import asyncio
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,10 +25,11 @@ from tests.support.small_night import MODEL, now, write_adapter
 from warmup_tasks import upkeep
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.engines.double.process import start_double
+from warmup_tasks.items import EvidenceKind
 from warmup_tasks.local.processes import free_port, start
 from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.serving.namespaces import Reach
-from warmup_tasks.settings import Site
+from warmup_tasks.settings import FleetFile, Site
 from warmup_tasks.validation.recheck import recheck
 
 POLL_S = 1.0
@@ -44,7 +46,9 @@ class Stage:
     def begin(self, urls: dict[str, str], adapters: dict[str, Path], events: str | None = None) -> None:
         self.items = Matrix(self.folder, self.client, urls, adapters)
         fleet = self.items.night.fleet.model_dump(mode="json")
-        fleet["replicas"][0]["kv_events_endpoint"] = events
+        if events is not None:
+            fleet["replicas"][0] |= {"kv_events_endpoint": events, "kv_events_replay_endpoint": f"{events}-replay"}
+        self.items.night.fleet = FleetFile.model_validate(fleet)
         (self.folder / "fleet.yaml").write_text(yaml.safe_dump(fleet))
         self._start_agent()
         self.items.prepare()
@@ -148,6 +152,14 @@ DECLARED = {
     "a pair taken out": ({"item_id": "pair"}, {"pair"}),
     "a prefix taken out": ({"item_id": "prefix base"}, {"prefix base"}),
 }
+
+
+def test_the_night_rests_on_what_the_engine_offers(stage: Stage) -> None:
+    """Events, where there are any, spare the prefixes that are no sample their probe."""
+    found = Counter(seen.evidence_kind for seen in stage.items.night.evidence().values() if seen.replica == "r0")
+    has_events = stage.items.night.fleet.replica("r0").kv_events_replay_endpoint is not None
+    assert (found[EvidenceKind.KV_EVENTS] > 0) == has_events
+    assert found[EvidenceKind.CACHED_TOKENS] > 0
 
 
 def test_declared_events_void_exactly_what_they_make_wrong(stage: Stage) -> None:

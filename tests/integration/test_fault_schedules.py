@@ -13,7 +13,7 @@ import redis
 
 from tests.support.fault_schedules import DOUBLE, FaultSchedule
 from warmup_tasks.engines.double.process import DoubleProcess, start_double
-from warmup_tasks.validation import publish
+from warmup_tasks.validation import judgement
 from warmup_tasks.validation.suite import SuiteResult
 
 IN_CI = 12
@@ -29,7 +29,7 @@ def doubles() -> Iterator[dict[str, DoubleProcess | str]]:
 
 @pytest.fixture(autouse=True)
 def _every_verdict_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish, "check_evidence", lambda *_: SuiteResult(True, [], 0))
+    monkeypatch.setattr(judgement, "check_evidence", lambda *_: SuiteResult(True, [], 0))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -32,7 +32,8 @@ LIMIT_S = 15.0
 OTHER_EMBEDDER = EmbedderIdentity(embedder="other", revision="1", dimensions=4, lexicon_version="2")
 
 ADAPTER_A = {"adapter a on r0", "adapter a on r1", "prefix a", "answer a"}
-ON_R0 = {"adapter a on r0", "adapter b on r0", "prefix base", "prefix a", "prefix b", "prefix acme"}
+ON_R0 = {"adapter a on r0", "adapter b on r0", "prefix base", "second prefix", "prefix a", "prefix b",
+         "prefix acme"}  # fmt: skip
 ON_R1 = {"adapter a on r1", "prefix on r1", "green prefix on r1"}
 OF_EMBEDDER = {"embedding", "embedding acme", "answer base", "answer a", "answer acme", "pair"}
 OF_OTHER_EMBEDDER = {"other embedding", "answer by other embedding"}
@@ -146,6 +147,7 @@ class Matrix:
         )
         rows["pair"] = night.stored(ItemKind.QA_PAIR, "Opening hours?", depends_on=source)
         rows["prefix base"] = night.prefix("r0", _tokens(1), 3)
+        rows["second prefix"] = night.prefix("r0", _tokens(6), 4)
         rows["prefix a"] = night.prefix("r0", _tokens(2), 2, adapter="adapter-a", depends_on=a)
         rows["prefix b"] = night.prefix("r0", _tokens(3), 1, adapter="adapter-b", depends_on=b)
         rows["prefix acme"] = night.prefix("r0", _tokens(4), 0, tenant="acme", cache_salt="of-acme")

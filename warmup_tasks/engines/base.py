@@ -123,13 +123,17 @@ class EngineMetrics:
 class KvEvent:
     """A KV-cache event: ``stored``, ``removed``, ``cleared``, or ``lost`` (events are missing: the picture is void).
 
-    Of a ``stored`` one, ``parent`` is the block before the first one, None at the head of a prompt.
+    Of a ``stored`` one, ``parent`` is the block before the first one, None at the head of a prompt; ``extra_keys`` is
+    what tells each block apart from others with the same tokens: the adapter's name, and at the head of a prompt the
+    salt. ``group`` is not 0 where a model has caches of several kinds. ``current`` parts what was from what comes.
     """
 
     kind: str
     block_hashes: tuple[int | bytes, ...] = ()
     token_ids: tuple[int, ...] = field(default=(), repr=False)
     parent: int | bytes | None = None
+    extra_keys: tuple[tuple[object, ...], ...] = field(default=(), repr=False)
+    group: int = 0
 
 
 class Engine(ABC):
@@ -190,6 +194,14 @@ class Engine(ABC):
     @abstractmethod
     def kv_events(self) -> AsyncGenerator[KvEvent, None] | None:
         """Return the stream of KV events, which ends when it is closed, or None where the replica offers none."""
+
+    def kv_contents(self) -> AsyncGenerator[KvEvent, None] | None:
+        """Return the events that the engine still holds, ``current``, and those from now on; None: none are held.
+
+        They tell what lies in the cache without asking for it. ``lost`` ends the stream, which raises
+        ``RetryLaterError`` when nothing answers.
+        """
+        return None
 
     @abstractmethod
     async def aclose(self) -> None:

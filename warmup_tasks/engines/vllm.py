@@ -252,6 +252,11 @@ class VllmEngine(Engine):
         endpoint = self._replica.kv_events_endpoint
         return kv_events.subscribe(endpoint) if endpoint is not None else None
 
+    def kv_contents(self) -> AsyncGenerator[KvEvent, None] | None:
+        """Return old and new KV events, or None where the replica does not name both endpoints."""
+        live, replay = self._replica.kv_events_endpoint, self._replica.kv_events_replay_endpoint
+        return kv_events.follow(live, replay) if live is not None and replay is not None else None
+
     async def aclose(self) -> None:
         """Close the connection pool."""
         await self._client.aclose()

@@ -1,4 +1,4 @@
-"""What the looks themselves may have evicted: a hit is only worth something while it cannot have been displaced.
+"""What looks and other traffic may have evicted: a hit is only worth something while it cannot have been displaced.
 
 A cache gives up what was used least recently. So a prefix that was seen resident stays for certain as long as it, and
 all that was used after it, fit into the cache together. What cannot be shown to fit is not ready (spec 6.2). Pure.
@@ -6,6 +6,7 @@ all that was used after it, fit into the cache together. What cannot be shown to
 
 from collections.abc import Sequence
 
+from warmup_tasks.engines.base import EngineMetrics
 from warmup_tasks.lake.records import Key
 
 _OTHERS_WEIGHT = 2
@@ -57,3 +58,17 @@ class Displacement:
             if key is not None and len(after) + nameless > self._capacity:
                 found.add(key)
         return found, len(after) + nameless
+
+
+def others_tokens(before: EngineMetrics, after: EngineMetrics, own_tokens: int) -> float:
+    """Return the tokens that others than these looks inserted between two scrapes."""
+    queries = after.prefix_queries_tokens - before.prefix_queries_tokens
+    hits = after.prefix_hits_tokens - before.prefix_hits_tokens
+    return max(0.0, queries - hits - own_tokens)
+
+
+def half_turnover_s(after: EngineMetrics, others_tokens: float, took_s: float) -> float | None:
+    """Return half of the cache's capacity over the rate at which others insert tokens (spec 1.2)."""
+    if others_tokens <= 0 or took_s <= 0:
+        return None
+    return 0.5 * after.capacity_blocks * after.block_size / (others_tokens / took_s)

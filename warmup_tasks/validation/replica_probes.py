@@ -4,26 +4,27 @@ The order is the point. A probe that misses writes, and a control always does: w
 evicted by it, so the items that matter most come first and the controls last.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from warmup_tasks.engines.attempts import attempt, scrape
-from warmup_tasks.engines.base import AdapterListing, Engine, EngineMetrics, GenerationRequest
+from warmup_tasks.engines.base import AdapterListing, Engine, GenerationRequest
 from warmup_tasks.engines.canary import Answer, unused_label
 from warmup_tasks.errors import RejectItemError, RetryLaterError
 from warmup_tasks.identity import digest
 from warmup_tasks.items import EvidenceKind, ItemKind, PlanRow, PromptBody, Reason, Residency
-from warmup_tasks.lake.records import key_of
+from warmup_tasks.lake.records import Key, key_of
 from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.settings import ReplicaSpec
 from warmup_tasks.validation.answers import answer_of, compare
 from warmup_tasks.validation.chains import FirstLooks
-from warmup_tasks.validation.evictions import Displacement
+from warmup_tasks.validation.evictions import Displacement, half_turnover_s, others_tokens
 from warmup_tasks.validation.identity_check import check_adapter, check_identity
 from warmup_tasks.validation.looks import Finding, ReplicaFindings
 from warmup_tasks.validation.meter import Look, Meter
 from warmup_tasks.validation.night import Night, is_prefix
+from warmup_tasks.validation.witness import Witness
 
 CONTROL_TOKENS = 512
 """A control is the head of its prompt: ignored salts show in the first blocks, or in the first chunks of an offload.
@@ -72,26 +73,47 @@ class ReplicaProbe:
         before, started_at = await scrape(engine, deadline_s=self._deadline_s), self._now()
         label, books = unused_label(before), Displacement(before.capacity_blocks, before.block_size)
         found.looked_from = started_at
-        try:
-            await self._identity(engine, meter, f"{label}:before")
-            await self._adapters(engine, meter, f"{label}:before")
-            await self._prefixes(engine, meter, books, before.block_size)
-        finally:
-            found.probe_tokens = meter.computed_tokens
-        try:
-            await self._controls(meter, books, label, before.block_size)
-            await self._identity(engine, meter, f"{label}:after")
-            await self._adapters(engine, meter, f"{label}:after")
-        finally:
-            found.control_tokens = meter.computed_tokens - found.probe_tokens
-        after = await scrape(engine, deadline_s=self._deadline_s)
-        took_s = (self._now() - started_at).total_seconds()
-        others = _others_tokens(before, after, meter.least_computed_tokens)
-        found.half_turnover_s = _half_turnover_s(after, others, took_s)
-        for key in books.doubtful(others):
-            seen = found.findings.get(key)
-            if seen is not None and seen.residency is Residency.HIT and not seen.refusal:
-                found.findings[key] = replace(seen, refusal=Reason.MAYBE_EVICTED)
+        async with Witness.beside(engine, before.block_size) as witness:
+            try:
+                await self._identity(engine, meter, f"{label}:before")
+                await self._adapters(engine, meter, f"{label}:before")
+                await self._hear(witness, meter, f"{label}:before")
+                await self._prefixes(engine, meter, books, witness, before.block_size)
+            finally:
+                found.probe_tokens = meter.computed_tokens
+            try:
+                await self._controls(meter, books, label, before.block_size)
+                await self._adapters(engine, meter, f"{label}:after")
+                await self._identity(engine, meter, f"{label}:after")  # of everything, the last word on the weights
+                await self._hear(witness, meter, f"{label}:after")
+            finally:
+                found.control_tokens = meter.computed_tokens - found.probe_tokens
+            after = await scrape(engine, deadline_s=self._deadline_s)
+            took_s = (self._now() - started_at).total_seconds()
+            others = others_tokens(before, after, meter.least_computed_tokens)
+            found.half_turnover_s = half_turnover_s(after, others, took_s)
+            self._doubt(books.doubtful(others), witness)
+
+    def _doubt(self, doubtful: Collection[Key], witness: Witness) -> None:
+        """Take back hits that may have been displaced since; events, where they still speak, decide for themselves."""
+        for row in filter(is_prefix, self._rows):
+            key = key_of(row)
+            seen = self._found.findings.get(key)
+            if seen is None or seen.residency is not Residency.HIT or seen.refusal:
+                continue
+            if self._is_shown(witness, row):
+                continue
+            if key in doubtful or seen.evidence_kind is EvidenceKind.KV_EVENTS:
+                self._found.findings[key] = replace(seen, refusal=Reason.MAYBE_EVICTED)
+
+    async def _hear(self, witness: Witness, meter: Meter, label: str) -> None:
+        row = next(filter(is_prefix, self._rows), None)
+        if row is not None:
+            await witness.hear(meter, row, self._night.token_ids(row), digest([label, "witness"]))
+
+    def _is_shown(self, witness: Witness, row: PlanRow) -> bool:
+        expected = self._night.plan.payload(row).expected_cached_tokens
+        return witness.shows(row, self._night.token_ids(row), expected)
 
     async def _identity(self, engine: Engine, meter: Meter, label: str) -> None:
         check = await check_identity(
@@ -149,20 +171,55 @@ class ReplicaProbe:
         is_other = seen.evidence == "contradicted"
         return Finding(Residency.HIT, kind, refusal=Reason.ADAPTER_STALE_PATH if is_other else "")
 
-    async def _prefixes(self, engine: Engine, meter: Meter, books: Displacement, block_size: int) -> None:
-        """Look at every prefix once, hottest first; ``order`` ascends towards the hottest."""
+    async def _prefixes(
+        self, engine: Engine, meter: Meter, books: Displacement, witness: Witness, block_size: int
+    ) -> None:
+        """Find every prefix once: by events where they show it and it is no sample, else by a look, hottest first.
+
+        The sample also tells whether events can be believed: where it finds missing what they showed, all are asked.
+        """
         looks = FirstLooks(block_size)
-        for row in sorted((row for row in self._rows if is_prefix(row)), key=lambda row: row.order, reverse=True):
+        rows = sorted((row for row in self._rows if is_prefix(row)), key=lambda row: row.order)
+        shown = {key_of(row) for row in rows if self._is_shown(witness, row)}
+        unasked = shown - self._night.sample
+        told = [row for row in rows if key_of(row) in unasked]
+        for row in told:
+            self._use(books, self._chain(looks, row), row)
+        asked = [row for row in rows if key_of(row) not in unasked]
+        await self._ask(engine, meter, books, looks, asked)
+        missed = (
+            self._found.findings[key_of(row)].residency is Residency.MISS for row in asked if key_of(row) in shown
+        )
+        if any(missed):
+            witness.doubt()
+            await self._ask(engine, meter, books, looks, told)
+            return
+        for row in told:
             expected = self._night.plan.payload(row).expected_cached_tokens
-            chain = looks.chain(row.adapter or row.model, row.cache_salt, self._night.token_ids(row), expected)
+            self._found.findings[key_of(row)] = Finding(Residency.HIT, EvidenceKind.KV_EVENTS, expected)
+
+    def _chain(self, looks: FirstLooks, row: PlanRow) -> list[bytes]:
+        expected = self._night.plan.payload(row).expected_cached_tokens
+        return looks.chain(row.adapter or row.model, row.cache_salt, self._night.token_ids(row), expected)
+
+    def _use(self, books: Displacement, chain: Sequence[bytes], row: PlanRow) -> None:
+        request = self._request(row)
+        books.used(key_of(row), chain, len(request.body.token_ids or []) + request.max_tokens)
+
+    async def _ask(
+        self, engine: Engine, meter: Meter, books: Displacement, looks: FirstLooks, rows: Sequence[PlanRow]
+    ) -> None:
+        """Look at prefixes, hottest first; ``order`` ascends towards the hottest."""
+        for row in reversed(rows):
+            expected = self._night.plan.payload(row).expected_cached_tokens
+            chain = self._chain(looks, row)
             known = looks.state(chain)
             if known is not None:
                 self._found.findings[key_of(row)] = Finding(known)
                 continue
-            request = self._request(row)
-            books.used(key_of(row), chain, len(request.body.token_ids or []) + request.max_tokens)
+            self._use(books, chain, row)
             try:
-                look = await meter.look(request)
+                look = await meter.look(self._request(row))
             except RejectItemError as error:
                 self._found.findings[key_of(row)] = Finding(refusal=error.reason)
             except RetryLaterError:
@@ -236,17 +293,3 @@ class ReplicaProbe:
     def _epoch(self) -> str | None:
         record = self._epochs.read(self._replica.name)
         return record.epoch if record else None
-
-
-def _others_tokens(before: EngineMetrics, after: EngineMetrics, own_tokens: int) -> float:
-    """Return the tokens that others than these looks inserted between two scrapes."""
-    queries = after.prefix_queries_tokens - before.prefix_queries_tokens
-    hits = after.prefix_hits_tokens - before.prefix_hits_tokens
-    return max(0.0, queries - hits - own_tokens)
-
-
-def _half_turnover_s(after: EngineMetrics, others_tokens: float, took_s: float) -> float | None:
-    """Return half of the cache's capacity over the rate at which others insert tokens (spec 1.2)."""
-    if others_tokens <= 0 or took_s <= 0:
-        return None
-    return 0.5 * after.capacity_blocks * after.block_size / (others_tokens / took_s)
