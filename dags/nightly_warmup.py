@@ -22,6 +22,7 @@ published either way, and the report is written. Every task may be cleared and r
 - `tune`: it was killed in every try, or the lake refused. The last values stay, and the run does not turn red for it.
   Give it more memory, or less time (`tuning_time_s`; 0 is off); the next night closes what it left open.
 - `plan`: no plan is possible, or the plan has a profile that this DAG has no branch for. Follow the message.
+- `<profile>.worker`: no worker serves the profile's queue. This profile stays cold; others go on. Start a worker.
 - `<profile>.replay_cold`: the cold state was to be measured and could not be. This profile stays cold, so that it still
   can be; others go on. Check its replicas.
 - `<profile>.twins`: no cold answers, so nothing could be proved. This profile stays cold; others go on. Check its
@@ -45,6 +46,7 @@ from warmup_tasks.airflow import tasks
 from warmup_tasks.airflow.branches import after_all, stage
 from warmup_tasks.airflow.params import form
 from warmup_tasks.airflow.retries import TASK_DEFAULTS
+from warmup_tasks.airflow.routing import route
 from warmup_tasks.airflow.shards import group_ids
 from warmup_tasks.settings import load_profiles
 
@@ -71,8 +73,8 @@ def nightly_warmup() -> None:
     chain(tasks.begin(), tasks.extract(), night.surveyed, tasks.tune(), tuned)
     with TaskGroup("replay_warm"):
         for hardware in PROFILES:
-            again = tasks.replay_warm.override(task_id=GROUPS[hardware.name], queue=hardware.queue)(hardware.name)
-            night.published >> again >> [measured, done]
+            again = tasks.replay_warm.override(task_id=GROUPS[hardware.name], **route(hardware))(hardware.name)
+            [night.published, night.served[hardware.name]] >> again >> [measured, done]
     night.published >> measured
     [night.planned, measured, tuned] >> reported >> done
 

@@ -39,6 +39,9 @@ class HardwareProfile(Strict):
     bandwidth_gb_per_s: float = Field(gt=0)
     latency_ns: float = Field(gt=0)
     compute_tflops: float = Field(ge=0, description="Dense bf16.")
+    pod_template: str | None = Field(
+        None, description="Pod template of its tasks under the Kubernetes executor; relative to the profiles file."
+    )
 
 
 class ProfilesFile(Strict):
@@ -394,7 +397,11 @@ def validate(data: Any, model: type[ModelT], what: str) -> ModelT:
 def load_profiles(path: str | Path | None = None) -> list[HardwareProfile]:
     """Return the hardware profiles; the default path is ``WARMUP_PROFILES`` or the file that the package brings."""
     chosen = path or os.environ.get("WARMUP_PROFILES") or include_path("profiles.yaml")
-    return load_yaml(chosen, ProfilesFile).profiles
+    profiles, folder = load_yaml(chosen, ProfilesFile).profiles, Path(chosen).resolve().parent
+    return [
+        profile.model_copy(update={"pod_template": profile.pod_template and str(folder / profile.pod_template)})
+        for profile in profiles
+    ]
 
 
 def load_fleet(path: str | Path) -> FleetFile:

@@ -68,15 +68,16 @@ def test_the_arrows_are_the_order_of_a_night(dag: Any) -> None:
     for before, after in (("begin", "extract"), ("extract", "profile"), ("profile", "plan"), ("plan", "go_ahead")):
         assert upstream(dag, after) == {before}
     for name in ("large", "small"):
-        assert upstream(dag, f"{name}.replay_cold") == {"go_ahead"}
-        assert upstream(dag, f"{name}.twins") == {"go_ahead", f"{name}.replay_cold"}
+        assert upstream(dag, f"{name}.worker") == {"go_ahead"}
+        assert upstream(dag, f"{name}.replay_cold") == {f"{name}.worker"}
+        assert upstream(dag, f"{name}.twins") == {"go_ahead", f"{name}.worker", f"{name}.replay_cold"}
         for wave in WAVES:
             earlier = {f"{name}.wave_{wave - 1}.warm"} if wave else set()
             assert upstream(dag, f"{name}.wave_{wave}.shards") == {f"{name}.twins"}
             assert upstream(dag, f"{name}.wave_{wave}.warm") == {f"{name}.wave_{wave}.shards"} | earlier
         assert upstream(dag, f"{name}.publish") == {f"{name}.probe"}
         assert upstream(dag, f"{name}.probe") == {f"{name}.twins", f"{name}.warmed"}
-        assert upstream(dag, f"replay_warm.{name}") == {"publish"}
+        assert upstream(dag, f"replay_warm.{name}") == {"publish", f"{name}.worker"}
     assert upstream(dag, "probed") == {"large.publish", "small.publish"}
     assert upstream(dag, "publish") == {"go_ahead", "probed"}
     assert upstream(dag, "report") == {"plan", "measured", "tuned"}
@@ -114,7 +115,7 @@ def test_the_shape_follows_from_the_profiles_file(monkeypatch: pytest.MonkeyPatc
     path = tmp_path / "profiles.yaml"
     path.write_text(THREE)
     three = parsed(monkeypatch, path)
-    per_profile = 2 * len(WAVES) + 6
+    per_profile = 2 * len(WAVES) + 7
     assert len(dag.tasks) == 12 + 2 * per_profile
     assert len(three.tasks) == 12 + 3 * per_profile
     assert three.get_task("a100_80gb.wave_3.warm").queue == "gpu.a100"

@@ -11,17 +11,19 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import TaskGroup, TriggerRule, XComArg, chain
 
 from warmup_tasks.airflow import tasks
+from warmup_tasks.airflow.routing import route
 from warmup_tasks.airflow.shards import group_ids
 from warmup_tasks.items import WAVES
 from warmup_tasks.settings import HardwareProfile
 
 
 class Stage(NamedTuple):
-    """The ends of a wired stage: what begins it, what hands on the plan, what publishes."""
+    """The ends of a wired stage: what begins it, hands on the plan, publishes; by profile, what saw a worker there."""
 
     surveyed: XComArg
     planned: XComArg
     published: XComArg
+    served: dict[str, XComArg]
 
 
 def after_all(task_id: str) -> EmptyOperator:
@@ -41,37 +43,43 @@ def stage(profiles: Sequence[HardwareProfile], done: Any, *, is_measured: bool =
     surveyed, planned, allowed = tasks.profile(), tasks.plan(list(groups)), tasks.go_ahead()
     probed, published = after_all("probed"), tasks.publish()
     chain(surveyed, planned, allowed)
+    served: dict[str, XComArg] = {}
     for hardware in profiles:
-        _branch(hardware, groups[hardware.name], allowed, probed, done, is_measured=is_measured)
+        served[hardware.name] = _branch(hardware, groups[hardware.name], allowed, probed, done, is_measured=is_measured)
     [allowed, probed] >> published >> done
-    return Stage(surveyed, planned, published)
+    return Stage(surveyed, planned, published, served)
 
 
 def _branch(
     hardware: HardwareProfile, group: str, allowed: XComArg, probed: EmptyOperator, done: Any, *, is_measured: bool
-) -> None:
+) -> XComArg:
     """Wire one hardware profile's branch between the plan and the publication.
+
+    Nothing goes to a queue that nobody serves: such a branch fails before, with that sentence, and others go on.
 
     A wave maps over a list that exists only after the twins, so it needs them, while it does not mind failed shards in
     the wave before. What failed on the way reaches ``done`` alone.
     """
-    name, queue = hardware.name, hardware.queue
+    name, there = hardware.name, route(hardware)
     with TaskGroup(group):
-        asked = tasks.twins.override(queue=queue)(name)
-        warmed, seen = after_all("warmed"), tasks.probe.override(queue=queue)(name)
+        served = tasks.worker(name, hardware.queue)
+        asked = tasks.twins.override(**there)(name)
+        warmed, seen = after_all("warmed"), tasks.probe.override(**there)(name)
         before: list[XComArg] = []
         for wave in WAVES:
             with TaskGroup(f"wave_{wave}"):
                 listed = tasks.shards(name, wave)
-                shard = tasks.warm.override(queue=queue).expand(shard=listed)
+                shard = tasks.warm.override(**there).expand(shard=listed)
             asked >> listed
             before >> shard >> done
             before = [shard]
-        allowed >> asked
+        allowed >> [served, asked]
+        served >> asked
         if is_measured:
-            cold = tasks.replay_cold.override(queue=queue)(name)
-            chain(allowed, cold, asked)
+            cold = tasks.replay_cold.override(**there)(name)
+            chain(served, cold, asked)
         ready = tasks.publish_profile.override(task_id="publish")(name)
         chain(shard, warmed, seen, ready, probed)
         asked >> seen
         [seen, ready] >> done
+    return served

@@ -7,6 +7,7 @@ from airflow.sdk import TriggerRule, task
 
 from warmup_tasks import nightly
 from warmup_tasks.airflow import context
+from warmup_tasks.airflow.routing import check_worker
 from warmup_tasks.airflow.shards import check_shards, shards_of
 
 
@@ -44,6 +45,12 @@ def plan(profiles: list[str]) -> context.Summary:
 def go_ahead() -> bool:
     """Stop here what warms nothing: a dry run, a past day of a backfill, what a newer plan has taken over."""
     return context.goes_ahead()
+
+
+@task
+def worker(name: str, queue: str) -> context.Summary:
+    """Fail at once where nobody serves the queue of a profile that has something to warm."""
+    return check_worker(name, queue) if context.pull("plan")["shards"].get(name) else {"queue": queue}
 
 
 @task(trigger_rule=TriggerRule.NONE_FAILED)
