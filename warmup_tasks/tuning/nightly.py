@@ -84,7 +84,7 @@ def tune(
         ``classes``: class → verdict, values, figures of the study and of the acceptance; ``journal``; ``problem``:
         why nothing could be tuned at all, else None.
     """
-    path = Path(journal) if journal is not None else _beside(lake)
+    path = Path(journal) if journal is not None else _beside(lake, run)
     account: Summary = {"classes": {}, "problem": None}
     results: dict[str, ClassResult] = {}
     try:
@@ -234,6 +234,6 @@ def _json(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
-def _beside(lake: Lake) -> Path | None:
-    """Return the journal beside a local lake; object storage takes no journal."""
-    return Path(lake.uri) / "journals" / "tuning.journal" if "://" not in lake.uri else None
+def _beside(lake: Lake, run: Run) -> Path | None:
+    """Return the month's journal beside a local lake; object storage takes no journal."""
+    return Path(lake.uri) / "journals" / f"tuning-{run.as_of:%Y-%m}.journal" if "://" not in lake.uri else None

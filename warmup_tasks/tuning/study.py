@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 Params = dict[str, Any]
 
+_FACTS = "facts"
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -163,7 +165,7 @@ def finished_trials(study: Any) -> tuple[Trial, ...]:
             params=dict(one.params),
             value=one.value if one.state is TrialState.COMPLETE else None,
             is_feasible=one.state is TrialState.COMPLETE and all(value <= 0 for value in one.constraints.values()),
-            facts=one.user_attrs,
+            facts=one.user_attrs.get(_FACTS, {}),
         )
         for one in study.get_trials(deepcopy=False, states=states)
     )
@@ -211,8 +213,7 @@ def _try_one(study: Any, space: Mapping[str, Any], judge: Judge) -> None:
         return
     for name, value in judgement.constraints.items():
         trial.set_constraint(name, float(value))
-    for name, fact in judgement.facts.items():
-        trial.set_user_attr(name, fact)
+    trial.set_user_attr(_FACTS, dict(judgement.facts))
     study.tell(trial, float(judgement.value))
 
 
