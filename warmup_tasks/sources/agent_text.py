@@ -10,6 +10,7 @@ from warmup_tasks.sources import prompts
 from warmup_tasks.sources.base import Batch, BatchSource, Recognition, Sample
 
 _FIELDS = {"timestamp", "input", "output", "session_id"}
+_NAMES = prompts.PromptNames(messages=None, prompt="input")
 
 
 class AgentTextSource(BatchSource):
@@ -24,15 +25,16 @@ class AgentTextSource(BatchSource):
     def read_batch(self, batch: Batch) -> None:
         """Read requests; an empty input has no content and counts for timing only."""
         rows = batch.rows()
+        kinds, prompt = rows.prompts(_kind_and_prompt, _NAMES)
         batch.take_rows(
             rows,
             time=rows.time("timestamp"),
-            request_type=["completion"] * len(rows),
+            request_type=kinds,
             session_id=rows.text("session_id"),
-            prompt=rows.map(_prompt, default=prompts.NO_CONTENT),
+            prompt=prompt,
             answer_text=rows.text("output"),
         )
 
 
-def _prompt(record: Mapping[str, Any]) -> prompts.Prompt:
-    return prompts.completion(record.get("input", ""), "input")
+def _kind_and_prompt(record: Mapping[str, Any]) -> tuple[str, prompts.Prompt]:
+    return "completion", prompts.completion(record.get("input", ""), "input")

@@ -18,7 +18,7 @@ import pyarrow as pa
 from warmup_tasks.identity import digest
 from warmup_tasks.items import Feedback
 from warmup_tasks.sources import reading
-from warmup_tasks.sources.columns import Column, Faults, Rows
+from warmup_tasks.sources.columns import Column, Faults, Numbers, Rows
 from warmup_tasks.sources.containers import Container
 from warmup_tasks.sources.faults import BadRecordError
 from warmup_tasks.sources.options import ReadOptions
@@ -122,12 +122,23 @@ class Batch:
         self.faults: Faults = {}
         self.not_requests: dict[int, str] = {}
         self.feedback: list[tuple[int, Feedback]] = []
-        self.places: Sequence[int] = ()
+        self.places: Numbers = ()
         self.columns: dict[str, Column] = {}
 
     def rows(self) -> Rows:
         """Return all records, to be read a column at a time."""
         return Rows(self.records, range(len(self.records)), self.faults)
+
+    def leave_out(self, rows: Rows, grounds: Sequence[str | None]) -> list[bool]:
+        """Take rows that have a ground as no requests; return of each row whether it is one."""
+        for place, ground in zip(rows.places, grounds, strict=True):
+            if ground is not None and place not in self.faults:
+                self.not_requests[int(place)] = ground
+        return [place not in self.not_requests for place in rows.places]
+
+    def out(self) -> Any:
+        """Say which of the requests are refused, as a mask; None: none is."""
+        return np.array([place in self.faults for place in self.places]) if self.faults else None
 
     def take_rows(self, rows: Rows, **columns: Column) -> None:
         """Take the requests as columns."""
@@ -171,9 +182,9 @@ class Batch:
     def request(self, row: int) -> Request:
         """Return the request whose values stand in that row of the columns."""
         values = {name: column[row] for name, column in self.columns.items()}
-        if isinstance(values["time"], pa.Scalar):
-            values["time"] = values["time"].as_py()
-        return Request(**values)
+        return Request(
+            **{name: value.as_py() if isinstance(value, pa.Scalar) else value for name, value in values.items()}
+        )
 
 
 class Source(ABC):

@@ -4,7 +4,7 @@ A block knows the number of its first line and its place in the file, so that nu
 says the same about each line as ``reading.lines`` and ``reading.json_records``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import orjson
@@ -106,24 +106,33 @@ def line_blocks(
 
 def parse(block: LineBlock, max_line_bytes: int = MAX_LINE_BYTES) -> Parsed:
     """Parse the lines of a block as JSON objects, one a line, blank lines left out."""
-    records, numbers, lines, faults = parsed = Parsed([], [], [], [])
     if block.lost is not None:
-        faults.append(block.lost)
-        return parsed
+        return Parsed([], [], [], [block.lost])
     pieces = block.data.split(b"\n")
     if not block.is_open:
         pieces.pop()
-    can_be_too_long = len(block.data) > max_line_bytes
-    for number, piece in enumerate(pieces, block.first_line):
+    return parse_lines(enumerate(pieces, block.first_line), max_line_bytes, is_open=block.is_open)
+
+
+def parse_lines(lines: Iterable[tuple[int, bytes]], max_line_bytes: int = MAX_LINE_BYTES, *, is_open: bool) -> Parsed:
+    """Parse numbered lines as JSON objects, blank ones left out.
+
+    Args:
+        lines: number and content of each.
+        max_line_bytes: longer ones are a fault.
+        is_open: the last one has no end, and may be a part of a line.
+    """
+    records, numbers, pieces, faults = parsed = Parsed([], [], [], [])
+    for number, piece in lines:
         try:
             value = orjson.loads(piece)
         except orjson.JSONDecodeError:
             value = None
-        if type(value) is dict and not (can_be_too_long and len(piece) > max_line_bytes):
+        if type(value) is dict and len(piece) <= max_line_bytes:
             records.append(value)
             numbers.append(number)
-            lines.append(piece)
-        elif (fault := _fault(number, piece, max_line_bytes, block.is_open)) is not None:
+            pieces.append(piece)
+        elif (fault := _fault(number, piece, max_line_bytes, is_open)) is not None:
             faults.append(fault)
     return parsed
 

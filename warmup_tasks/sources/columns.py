@@ -7,22 +7,26 @@ So there is one set of rules, and a clean log pays for it once a column. Nothing
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from warmup_tasks.errors import ConfigurationError
 from warmup_tasks.identity import check_salt
 from warmup_tasks.lake.schemas import TIMESTAMP
-from warmup_tasks.sources import fields
+from warmup_tasks.sources import fields, times
 from warmup_tasks.sources.faults import BadRecordError, Fault
 from warmup_tasks.sources.fields import Path
+from warmup_tasks.sources.prompts import NO_CONTENT, Prompt, PromptColumn, PromptNames
 
 Faults = dict[int, tuple[Fault, str]]
 Column: TypeAlias = "Sequence[Any] | pa.Array"
+Numbers: TypeAlias = "Sequence[int] | npt.NDArray[np.int64]"
+Marks: TypeAlias = "Sequence[bool] | npt.NDArray[np.bool_]"
 
 _NONE = type(None)
 _TEXTS: frozenset[type] = frozenset({str, _NONE})
@@ -32,7 +36,6 @@ _FLAGS: frozenset[type] = frozenset({bool, _NONE})
 _OBJECTS: frozenset[type] = frozenset({dict, _NONE})
 _WIDEST_INT32, _WIDEST_INT64, _WIDEST_EXACT = 2**31 - 1, 2**63 - 1, 2**53
 _FEW = 16  # for so few records a vector costs more than it saves
-_ZONED, _LOCAL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 
 
 class Rows:
@@ -44,9 +47,13 @@ class Rows:
         faults: place → why that record is refused; the first reason counts.
     """
 
-    def __init__(self, objects: Sequence[Mapping[str, Any]], places: Sequence[int], faults: Faults) -> None:
+    def __init__(self, objects: Sequence[Mapping[str, Any]], places: Numbers, faults: Faults) -> None:
         self.objects, self.places, self.faults = objects, places, faults
-        self.names: set[str] = set().union(*objects)
+
+    @cached_property
+    def names(self) -> set[str]:
+        """The names that the objects have."""
+        return set().union(*self.objects)
 
     def __len__(self) -> int:
         return len(self.objects)
@@ -58,7 +65,7 @@ class Rows:
             return self
         return Rows([self.objects[row] for row in chosen], [self.places[row] for row in chosen], self.faults)
 
-    def fill(self, column: list[Any], other: Callable[["Rows"], list[Any]]) -> list[Any]:
+    def fill(self, column: Column, other: Callable[["Rows"], Column]) -> Column:
         """Return a column with its gaps filled by what ``other`` makes of the rows that have one."""
         is_gap = [value is None for value in column]
         if not any(is_gap):
@@ -94,6 +101,81 @@ class Rows:
                 found = [other if value is None else value for value, other in zip(found, others, strict=True)]
         return [None] * len(self) if found is None else found
 
+    def has(self, *paths: Path) -> Marks:
+        """Say of each row whether it has a value there that is not null."""
+        return [value is not None for value in self.values(*paths)]
+
+    def has_text(self, *paths: Path) -> Marks:
+        """Say of each row whether it has a value there that is neither null nor an empty text."""
+        return [value is not None and value != "" for value in self.values(*paths)]
+
+    def equals(self, path: Path, text: str) -> Marks:
+        """Say of each row whether the value is that text."""
+        return [value == text for value in self.values(path)]
+
+    def each(self, rule: Callable[[int, Any], None]) -> None:
+        """Hand each record with its place to a rule that reads it by itself."""
+        for place, record in zip(self.places, self.objects, strict=True):
+            rule(place, record)
+
+    def only_names(self, known: set[str], free: str) -> None:
+        """Refuse records with a name that is not known and does not begin as free ones do."""
+        if self.names <= known:
+            return
+        for row, record in enumerate(self.objects):
+            unknown = sorted(name for name in record if name not in known and not name.startswith(free))
+            if unknown:
+                detail = ", ".join(name[:40] for name in unknown[:5])
+                self.refuse(row, BadRecordError(Fault.UNKNOWN_FIELD, detail))
+
+    def inner(self, *paths: Path) -> "Rows":
+        """Return the objects at the first of the paths (:func:`fields.mapping`); an empty one where there is none."""
+        return self.beside(self.mapping(*paths))
+
+    def or_inner(self, rows: "Rows", path: Path) -> "Rows":
+        """Return these objects, and where one is empty, the one that ``rows`` have at a path."""
+        if all(self.objects):
+            return self
+        return self.beside(rows.fill([thing or None for thing in self.objects], lambda these: these.mapping(path)))
+
+    def nested(self, rule: Callable[[Any], dict[str, Any]], paths: Sequence[Path], unless: str) -> "Rows":
+        """Return the objects at the first of the paths; a rule tells where one is none, or holds one named ``unless``.
+
+        The rule gives the record itself where no path holds anything.
+        """
+        found = self.values(*paths)
+        if all(type(value) is dict and unless not in value for value in found):
+            return self.beside(found)
+        return self.beside(self.map(rule, default={}))
+
+    def prompts(
+        self, rule: Callable[..., Any], names: PromptNames, *columns: Sequence[Any]
+    ) -> tuple[Column, Sequence[Prompt] | PromptColumn]:
+        """Return what ``rule(object, *values)`` says is kind and prompt of each row.
+
+        Args:
+            rule: the rule.
+            names: under which names it finds plain chats and texts.
+            columns: values that it asks for besides.
+        """
+        found = self.map(rule, *columns, default=("unknown", NO_CONTENT))
+        return [kind for kind, _ in found], [prompt for _, prompt in found]
+
+    def texts_or(self, rule: Callable[[Any], str | None], path: Path) -> list[str | None]:
+        """Return the texts at a path; a rule tells of each row, where one has none."""
+        values = _values(self.objects, path)
+        return values if _are(values, {str}) else self.map(rule)
+
+    def one_of(self, path: Path, choices: Sequence[str]) -> list[str | None]:
+        """Return the column of :func:`fields.one_of`."""
+        values = self.values(path)
+        is_plain = _are(values, _TEXTS) and set(values) <= {None, *choices}
+        return values if is_plain else self._by(lambda record: fields.one_of(record, path, choices), ())
+
+    def are_integers(self, *paths: Path) -> bool:
+        """Say whether the values are whole numbers."""
+        return _are(self.values(*paths), {int})
+
     def text(self, *paths: Path) -> list[str | None]:
         """Return the column of :func:`fields.text`."""
         values = self.values(*paths)
@@ -107,7 +189,7 @@ class Rows:
     def salt(self, *paths: Path) -> list[str | None]:
         """Return the column of :func:`fields.salt`."""
         values = self.values(*paths)
-        is_plain = _are(values, _TEXTS) and all(_is_salt(value) for value in set(values) if value is not None)
+        is_plain = _are(values, _TEXTS) and all(is_salt(value) for value in set(values) if value is not None)
         return values if is_plain else self._by(fields.salt, paths)
 
     def number(self, *paths: Path, scale: float = 1.0) -> list[float | None]:
@@ -154,9 +236,11 @@ class Rows:
             kinds = set(map(type, values))
             found = None
             if kinds == {str}:
-                found = _times_of_texts(values)
+                found = times.of_texts(pa.array(values, pa.string()))
             elif kinds in ({int}, {float}):
-                found = _times_of_numbers(values)
+                found = times.of_numbers(values)
+            if found is not None and times.in_range(found).null_count:
+                found = None
             if found is not None:
                 return found
         moments = self._by(fields.time, paths)
@@ -178,7 +262,10 @@ def _values(objects: Sequence[Mapping[str, Any]], path: Path) -> list[Any]:
         return [thing.get(path) for thing in objects]
     values: Sequence[Any] = objects
     for part in path:
-        values = [value.get(part) if isinstance(value, dict) else None for value in values]
+        if isinstance(part, int):
+            values = [value[part] if isinstance(value, list) and len(value) > part else None for value in values]
+        else:
+            values = [value.get(part) if isinstance(value, dict) else None for value in values]
     return list(values)
 
 
@@ -193,7 +280,8 @@ def _are_counts(values: Sequence[Any], most: int) -> bool:
     return not given or (min(given) >= 0 and max(given) <= most)
 
 
-def _is_salt(value: str) -> bool:
+def is_salt(value: str) -> bool:
+    """Say whether engines accept a salt."""
     try:
         check_salt(value)
     except ConfigurationError:
@@ -201,40 +289,13 @@ def _is_salt(value: str) -> bool:
     return True
 
 
-def _times_of_texts(values: Sequence[str]) -> pa.Array | None:
-    texts = pa.array(values, pa.string())
-    for kind in (_ZONED, _LOCAL):
-        try:
-            return _if_in_range(texts.cast(kind).cast(TIMESTAMP))
-        except pa.ArrowInvalid:
-            continue
-    return None
+def as_list(column: Column) -> list[Any]:
+    """Return a column as a list."""
+    return column.to_pylist() if isinstance(column, pa.Array) else list(column)
 
 
-def _times_of_numbers(values: Sequence[float]) -> pa.Array | None:
-    try:
-        numbers = np.array(values, dtype=np.int64 if isinstance(values[0], int) else np.float64)
-    except OverflowError:
-        return None
-    microseconds = np.zeros(len(numbers), dtype=np.int64)
-    below: float = 0
-    for bound, per_s in fields.UNITS_PER_S:
-        is_unit = (numbers > below if below == 0 else numbers >= below) & (numbers < bound)
-        part, below = numbers[is_unit], bound
-        if numbers.dtype == np.int64:
-            microseconds[is_unit] = part * (10**6 // per_s) if per_s <= 10**6 else part // (per_s // 10**6)
-        else:
-            microseconds[is_unit] = np.rint(part * (10**6 / per_s)).astype(np.int64)
-    return _if_in_range(pa.array(microseconds).cast(TIMESTAMP))
-
-
-def _if_in_range(moments: pa.Array) -> pa.Array | None:
-    """Return the times if all of them may be: each that may not has a reason, which the rule tells."""
-    ends = pc.min_max(moments)
-    first, last = ends["min"].as_py(), ends["max"].as_py()
-    is_in_range = first is not None and moments.null_count == 0 and _between(first, last)
-    return moments if is_in_range else None
-
-
-def _between(first: datetime, last: datetime) -> bool:
-    return first >= fields.EARLIEST and last < fields.LATEST
+def coalesce(column: Column, other: Column) -> Column:
+    """Return a column with its gaps filled from another one."""
+    if isinstance(column, pa.Array) and isinstance(other, pa.Array):
+        return pc.coalesce(column, other)
+    return [two if one is None else one for one, two in zip(as_list(column), as_list(other), strict=True)]

@@ -15,7 +15,8 @@ from warmup_tasks.errors import ConfigurationError
 from warmup_tasks.identity import check_salt
 from warmup_tasks.sources.faults import BadRecordError, Fault
 
-Path = str | tuple[str, ...]
+Path = str | tuple[str | int, ...]
+"""Name of a field, or names from the outside in; a number is a position in a list (``columns.Rows.texts_or`` only)."""
 EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 UNITS_PER_S = ((10**11, 1), (10**14, 10**3), (10**17, 10**6), (10**20, 10**9))  # below the bound, so many a second
@@ -28,7 +29,7 @@ def find(record: Mapping[str, Any], paths: Sequence[Path]) -> tuple[str, Any]:
         for part in (path,) if isinstance(path, str) else path:
             value = value.get(part) if isinstance(value, Mapping) else None
         if value is not None:
-            return path if isinstance(path, str) else ".".join(path), value
+            return path if isinstance(path, str) else ".".join(map(str, path)), value
     return "", None
 
 
@@ -48,6 +49,14 @@ def text(record: Mapping[str, Any], *paths: Path) -> str | None:
         if value:
             return value
     return None
+
+
+def one_of(record: Mapping[str, Any], path: Path, choices: Sequence[str]) -> str | None:
+    """Return a text field that is one of the choices."""
+    value = text(record, path)
+    if value is not None and value not in choices:
+        raise BadRecordError(Fault.BAD_VALUE, f"{path} must be one of {', '.join(choices)}")
+    return value
 
 
 def number(record: Mapping[str, Any], *paths: Path, scale: float = 1.0) -> float | None:
@@ -151,7 +160,7 @@ def time(record: Mapping[str, Any], *paths: Path) -> datetime:
     name, value = find(record, paths)
     if value is None or value == "":
         raise BadRecordError(
-            Fault.NO_TIME, "looked for " + ", ".join(p if isinstance(p, str) else ".".join(p) for p in paths)
+            Fault.NO_TIME, "looked for " + ", ".join(p if isinstance(p, str) else ".".join(map(str, p)) for p in paths)
         )
     return parse_time(value, name)
 

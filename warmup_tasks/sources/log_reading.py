@@ -6,7 +6,7 @@ Here is kept how far each file was read. What was read before stands in ``logboo
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from warmup_tasks.sources import blocks, logbook, reading, registry
 from warmup_tasks.sources.base import Source
@@ -19,7 +19,7 @@ from warmup_tasks.sources.staging import Staged
 
 Progress = Callable[[int, int], None]
 _DATA_SUFFIXES = (".jsonl", ".ndjson", ".json")
-_BYTES_FOR_PROCESSES = 2**26  # below, starting them takes longer than they save
+_LARGE_BYTES = 2**26  # below, starting processes and loading compiled loops takes longer than they save
 _COMPRESSION = 6  # a guess at how much more a compressed file holds
 
 
@@ -103,11 +103,13 @@ class LogReading:
         for task in self._tasks:
             task.look_at_edges()
         by_line = [task for task in self._tasks if task.is_by_line]
-        count = processes if processes is not None else _processes_for(by_line)
-        reader = Reader(self._job)
+        is_large = _size(by_line) >= _LARGE_BYTES
+        job = replace(self._job, is_compiled=is_large)
+        count = processes if processes is not None else (_cores() if is_large else 1)
+        reader = Reader(job)
         staged = Staged()
         if count > 1:
-            with Pool(self._job, count) as pool:
+            with Pool(job, count) as pool:
                 staged.add(pool.read(self._blocks(by_line)))
         else:
             for block in self._blocks(by_line):
@@ -145,12 +147,13 @@ class LogReading:
             self._progress(self._done + bytes_of_file, self._total)
 
 
-def _processes_for(tasks: Sequence[FileTask]) -> int:
+def _size(tasks: Sequence[FileTask]) -> int:
+    """Return about how many bytes there are to read."""
     size = 0
     for task in tasks:
         is_compressed = task.file.is_compressed
         size += task.file.size_bytes * _COMPRESSION if is_compressed else task.file.size_bytes - task.content_bytes
-    return _cores() if size >= _BYTES_FOR_PROCESSES else 1
+    return size
 
 
 def _cores() -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from warmup_tasks.items import Feedback
 from warmup_tasks.sources import fields, prompts
 from warmup_tasks.sources.base import REQUEST_TYPES, Batch, BatchSource, Recognition, Sample
-from warmup_tasks.sources.columns import Rows
+from warmup_tasks.sources.columns import Rows, coalesce
 from warmup_tasks.sources.faults import BadRecordError, Fault
 
 _PROMPT_FIELDS = {"messages", "prompt", "token_ids", "tools", "template_args"}
@@ -22,6 +22,8 @@ _REQUEST_FIELDS = _PROMPT_FIELDS | {
 _FEEDBACK_FIELDS = _PROMPT_FIELDS | {
     "record", "time", "tenant", "prompt_sha256", "intent_hash", "confidence", "correction", "adopted_count",
 }  # fmt: skip
+_FREE = "x_"
+_NAMES = prompts.PromptNames(others=("token_ids",))
 
 
 class NormalisedSource(BatchSource):
@@ -36,66 +38,44 @@ class NormalisedSource(BatchSource):
     def read_batch(self, batch: Batch) -> None:
         """Read requests and feedback rows."""
         rows = batch.rows()
-        kinds = rows.values("record")
-        if kinds.count("request") < len(kinds):
-            for place, (record, kind) in enumerate(zip(batch.records, kinds, strict=True)):
-                if kind != "request":
-                    _read_other(batch, place, record, kind)
-        requests = rows.where(kind == "request" for kind in kinds)
-        _refuse_unknown(requests, _REQUEST_FIELDS)
-        prompt = requests.map(_prompt, default=prompts.NO_CONTENT)
+        is_request = rows.equals("record", "request")
+        rows.where(not wanted for wanted in is_request).each(lambda place, record: _read_other(batch, place, record))
+        rows = rows.where(is_request)
+        rows.only_names(_REQUEST_FIELDS, _FREE)
+        kinds, prompt = rows.prompts(_kind_and_prompt, _NAMES)
         batch.take_rows(
-            requests,
+            rows,
             prompt=prompt,
-            request_type=requests.map(_request_type, requests.text("request_type"), prompt),
-            time=requests.time("time"),
-            request_id=requests.text("request_id"),
-            tenant=requests.tenant("tenant"),
-            model=requests.text("model"),
-            adapter=requests.text("adapter"),
-            cache_salt=requests.salt("cache_salt"),
-            session_id=requests.text("session_id"),
-            is_truncated=requests.flag("is_truncated"),
-            block_hashes=requests.hashes("block_hashes"),
-            block_tokens=requests.small_count("block_tokens"),
-            input_tokens=requests.count("input_tokens"),
-            output_tokens=requests.count("output_tokens"),
-            cached_tokens=requests.count("cached_tokens"),
-            ttft_ms=requests.number("ttft_ms"),
-            latency_ms=requests.number("latency_ms"),
-            status=requests.small_count("status"),
-            answer_text=requests.text("answer_text"),
+            request_type=coalesce(rows.one_of("request_type", REQUEST_TYPES), kinds),
+            time=rows.time("time"),
+            request_id=rows.text("request_id"),
+            tenant=rows.tenant("tenant"),
+            model=rows.text("model"),
+            adapter=rows.text("adapter"),
+            cache_salt=rows.salt("cache_salt"),
+            session_id=rows.text("session_id"),
+            is_truncated=rows.flag("is_truncated"),
+            block_hashes=rows.hashes("block_hashes"),
+            block_tokens=rows.small_count("block_tokens"),
+            input_tokens=rows.count("input_tokens"),
+            output_tokens=rows.count("output_tokens"),
+            cached_tokens=rows.count("cached_tokens"),
+            ttft_ms=rows.number("ttft_ms"),
+            latency_ms=rows.number("latency_ms"),
+            status=rows.small_count("status"),
+            answer_text=rows.text("answer_text"),
         )
 
 
-def _read_other(batch: Batch, place: int, record: Mapping[str, Any], kind: Any) -> None:
+def _read_other(batch: Batch, place: int, record: Mapping[str, Any]) -> None:
     row = Rows([record], [place], batch.faults)
-    if kind != "feedback":
+    if record.get("record") != "feedback":
         row.refuse(0, BadRecordError(Fault.BAD_VALUE, "record must be 'request' or 'feedback'"))
         return
-    _refuse_unknown(row, _FEEDBACK_FIELDS)
+    row.only_names(_FEEDBACK_FIELDS, _FREE)
     (feedback,) = row.map(_feedback)
     if place not in batch.faults:
         batch.take_other(place, feedback)
-
-
-def _refuse_unknown(rows: Rows, known: set[str]) -> None:
-    if rows.names <= known:
-        return
-    for row, record in enumerate(rows.objects):
-        unknown = sorted(name for name in record if name not in known and not name.startswith("x_"))
-        if unknown:
-            detail = ", ".join(name[:40] for name in unknown[:5])
-            rows.refuse(row, BadRecordError(Fault.UNKNOWN_FIELD, detail))
-
-
-def _request_type(record: Mapping[str, Any], named: str | None, prompt: prompts.Prompt) -> str:
-    if prompt.body_json is None and "request_type" not in record:
-        return "unknown"
-    request_type = named or ("chat" if record.get("messages") else "completion")
-    if request_type not in REQUEST_TYPES:
-        raise BadRecordError(Fault.BAD_VALUE, f"request_type must be one of {', '.join(REQUEST_TYPES)}")
-    return request_type
 
 
 def _feedback(record: Mapping[str, Any]) -> Feedback:
@@ -115,6 +95,13 @@ def _feedback(record: Mapping[str, Any]) -> Feedback:
         correction=fields.text(record, "correction"),
         adopted_count=fields.count(record, "adopted_count") or 0,
     )
+
+
+def _kind_and_prompt(record: Mapping[str, Any]) -> tuple[str, prompts.Prompt]:
+    prompt = _prompt(record)
+    if prompt.body_json is None and "request_type" not in record:
+        return "unknown", prompt
+    return "chat" if record.get("messages") else "completion", prompt
 
 
 def _prompt(record: Mapping[str, Any]) -> prompts.Prompt:

@@ -10,13 +10,15 @@ from typing import Any
 
 from warmup_tasks.sources import fields, prompts
 from warmup_tasks.sources.base import Batch, BatchSource, Recognition, Sample
-from warmup_tasks.sources.columns import Column, Rows
+from warmup_tasks.sources.columns import Column, Rows, as_list
 from warmup_tasks.sources.fields import Path
 
 _BODY: tuple[str, ...] = ("request", "request_body", "body")
 _RESPONSE: tuple[str, ...] = ("response", "response_body")
 _CONTENT = ("messages", "prompt", "input")
 _NAMED = (*_CONTENT, "model")
+_PROMPT_NAMES = prompts.PromptNames(template_args="chat_template_kwargs", others=("input",))
+_NO_REQUEST = "neither a request body nor a model"
 _OTHER_ENDPOINTS = (
     "health", "healthz", "livez", "readyz", "ping", "metrics", "version", "models", "tokenize", "detokenize", "rerank",
     "score", "moderations", "files", "batches", "transcriptions", "speech", "generations", "load",
@@ -38,6 +40,7 @@ _LATENCY_S: tuple[Path, ...] = ("latency_s", "duration_s", "latency", "duration"
 _TTFT_MS: tuple[Path, ...] = ("ttft_ms", "time_to_first_token_ms", "first_token_ms")
 _TTFT_S: tuple[Path, ...] = ("ttft_s", "ttft", "time_to_first_token")
 _STATUS: tuple[Path, ...] = ("status", "status_code", "http_status", "response_status")
+_NESTED_STATUS: tuple[Path, ...] = (("response", "status_code"), ("response", "status"))
 _OUTCOMES = {
     **dict.fromkeys(("success", "ok", "succeeded", "completed"), 200),
     **dict.fromkeys(("error", "failed", "failure"), 500),
@@ -57,39 +60,31 @@ class OpenAISource(BatchSource):
         """Read requests; a line of another endpoint, or with neither body nor model, is none."""
         rows = batch.rows()
         endpoints = _endpoints(rows)
-        for place, endpoint in enumerate(endpoints):
-            if endpoint in _OTHER_ENDPOINTS:
-                batch.not_requests[place] = f"endpoint {endpoint}"
-        rows = rows.where(endpoint not in _OTHER_ENDPOINTS for endpoint in endpoints)
-        bodies = _bodies(rows)
-        for place, body in zip(rows.places, bodies, strict=True):
-            if place not in batch.faults and all(body.get(name) is None for name in _NAMED):
-                batch.not_requests[place] = "neither a request body nor a model"
-        is_request = [place not in batch.not_requests for place in rows.places]
-        rows, bodies = rows.where(is_request), list(compress(bodies, is_request))
-        _read_requests(batch, rows, rows.beside(bodies), [endpoints[place] for place in rows.places])
+        grounds = [f"endpoint {endpoint}" if endpoint in _OTHER_ENDPOINTS else None for endpoint in endpoints]
+        is_request = batch.leave_out(rows, grounds)
+        rows, endpoints = rows.where(is_request), list(compress(endpoints, is_request))
+        bodies = rows.nested(_body, _BODY, unless="body")
+        is_request = batch.leave_out(rows, [None if named else _NO_REQUEST for named in bodies.has(*_NAMED)])
+        rows, bodies = rows.where(is_request), bodies.where(is_request)
+        _read_requests(batch, rows, bodies, list(compress(endpoints, is_request)))
 
 
 def _read_requests(batch: Batch, rows: Rows, bodies: Rows, endpoints: list[str]) -> None:
-    responses = rows.beside(_responses(rows))
-    usage = rows.beside(_usages(rows, responses))
-    prompt = bodies.map(_prompt, endpoints, default=("unknown", prompts.NO_CONTENT))
-    named, base = bodies.text("model"), rows.text("base_model")
-    adapter = rows.text("adapter", "lora_name", ("lora_request", "lora_name"))
+    responses = rows.nested(_response, _RESPONSE, unless="body")
+    usage = responses.inner("usage").or_inner(rows, "usage")
+    kinds, prompt = bodies.prompts(_kind_and_prompt, _PROMPT_NAMES, endpoints)
+    model, adapter = _model_and_adapter(rows, bodies)
     batch.take_rows(
         rows,
         time=_times(rows, responses),
         request_id=responses.fill(rows.text("request_id", "id"), lambda these: these.text("id")),
         tenant=_tenants(rows, bodies),
-        model=[base or name for base, name in zip(base, named, strict=True)],
-        adapter=[
-            name if adapter is None and base is not None and name != base else adapter
-            for adapter, base, name in zip(adapter, base, named, strict=True)
-        ],
+        model=model,
+        adapter=adapter,
         cache_salt=_salts(rows, bodies),
-        request_type=[kind for kind, _ in prompt],
+        request_type=kinds,
         session_id=bodies.fill(rows.text(*_SESSION), lambda these: these.text(*_SESSION)),
-        prompt=[content for _, content in prompt],
+        prompt=prompt,
         is_truncated=rows.flag("truncated", "is_truncated"),
         input_tokens=usage.count("prompt_tokens", "input_tokens"),
         output_tokens=usage.count("completion_tokens", "output_tokens"),
@@ -97,7 +92,7 @@ def _read_requests(batch: Batch, rows: Rows, bodies: Rows, endpoints: list[str])
         ttft_ms=rows.fill(rows.number(*_TTFT_MS), lambda these: these.number(*_TTFT_S, scale=1000.0)),
         latency_ms=rows.fill(rows.number(*_LATENCY_MS), lambda these: these.number(*_LATENCY_S, scale=1000.0)),
         status=_statuses(rows, responses),
-        answer_text=_answers(responses),
+        answer_text=responses.texts_or(_answer, ("choices", 0, "message", "content")),
     )
 
 
@@ -108,11 +103,6 @@ def _has_body(record: Mapping[str, Any]) -> bool:
     return has_content and (bool(nested) or "model" in record)
 
 
-def _bodies(rows: Rows) -> list[dict[str, Any]]:
-    found = rows.values(*_BODY)
-    return found if _are_simple(found) else rows.map(_body, default={})
-
-
 def _body(record: Mapping[str, Any]) -> dict[str, Any]:
     name, value = fields.find(record, _BODY)
     if not _is_object(value):
@@ -121,38 +111,17 @@ def _body(record: Mapping[str, Any]) -> dict[str, Any]:
     return fields.mapping(body, "body") if _is_object(body.get("body")) else body
 
 
-def _responses(rows: Rows) -> list[dict[str, Any]]:
-    found = rows.values(*_RESPONSE)
-    return found if _are_simple(found) else rows.map(_response, default={})
-
-
 def _response(record: Mapping[str, Any]) -> dict[str, Any]:
     """A response that is no object (an error text, a stream) says nothing; what stands beside it still counts."""
     name, value = fields.find(record, _RESPONSE)
     if _is_object(value):
         response = fields.mapping(record, name)
         return fields.mapping(response, "body") if _is_object(response.get("body")) else response
-    return {} if name else {name: record[name] for name in ("choices", "usage", "error") if name in record}
-
-
-def _are_simple(values: list[Any]) -> bool:
-    """Say whether all values are objects that hold no ``body`` of their own."""
-    return all(type(value) is dict and "body" not in value for value in values)
+    return {} if name else dict(record)
 
 
 def _is_object(value: Any) -> bool:
     return isinstance(value, dict) or (isinstance(value, str) and value.lstrip().startswith("{"))
-
-
-def _usages(rows: Rows, responses: Rows) -> list[dict[str, Any]]:
-    found = responses.values("usage")
-    if all(type(usage) is dict and usage for usage in found):
-        return found
-    return responses.map(
-        lambda response, record: fields.mapping(response, "usage") or fields.mapping(record, "usage"),
-        rows.objects,
-        default={},
-    )
 
 
 def _endpoints(rows: Rows) -> list[str]:
@@ -165,7 +134,7 @@ def _last_part(path: str) -> str:
     return path.partition("?")[0].rstrip("/").rpartition("/")[2].lower()
 
 
-def _prompt(body: Mapping[str, Any], endpoint: str) -> tuple[str, prompts.Prompt]:
+def _kind_and_prompt(body: Mapping[str, Any], endpoint: str) -> tuple[str, prompts.Prompt]:
     if body.get("messages") is not None:
         return "chat", prompts.chat(body["messages"], body.get("tools"), body.get("chat_template_kwargs"))
     if body.get("prompt") is not None:
@@ -177,36 +146,44 @@ def _prompt(body: Mapping[str, Any], endpoint: str) -> tuple[str, prompts.Prompt
 
 def _times(rows: Rows, responses: Rows) -> Column:
     """Return when the requests came; last the time at which the response was made."""
-    own = rows.values(*_TIME)
-    if None not in own and "" not in own:
+    if all(rows.has_text(*_TIME)):
         return rows.time(*_TIME)
     created = responses.values("created")
     objects = [{**record, "response_created": when} for record, when in zip(rows.objects, created, strict=True)]
     return rows.beside(objects).time(*_TIME, "response_created")
 
 
-def _tenants(rows: Rows, bodies: Rows) -> list[str | None]:
+def _model_and_adapter(rows: Rows, bodies: Rows) -> tuple[Column, Column]:
+    """With a base model beside it, a body's model of another name is the adapter."""
+    named, base = bodies.text("model"), rows.text("base_model")
+    adapter = rows.text("adapter", "lora_name", ("lora_request", "lora_name"))
+    if "base_model" not in rows.names:
+        return named, adapter
+    names = list(zip(as_list(adapter), as_list(base), as_list(named), strict=True))
+    return (
+        [base or name for _, base, name in names],
+        [name if adapter is None and base is not None and name != base else adapter for adapter, base, name in names],
+    )
+
+
+def _tenants(rows: Rows, bodies: Rows) -> Column:
     """A log that names users only is read user by user: an answer is never shared between them."""
-    named = rows.tenant("tenant")
+    named: Column = rows.tenant("tenant")
     named = rows.fill(named, lambda these: these.text(*_TENANT))
-    named = rows.fill(named, lambda these: these.map(_metadata_tenant))
+    named = rows.fill(named, lambda these: these.text(*_METADATA_TENANT))
     named = bodies.fill(named, lambda these: these.text("user"))
     return rows.fill(named, lambda these: these.text("user", "end_user"))
 
 
-def _metadata_tenant(record: Mapping[str, Any]) -> str | None:
-    return fields.text(record, *_METADATA_TENANT) if isinstance(record.get("metadata"), dict) else None
+def _salts(rows: Rows, bodies: Rows) -> Column:
+    return rows.fill(bodies.salt("cache_salt"), lambda these: these.salt("cache_salt"))
 
 
-def _salts(rows: Rows, bodies: Rows) -> list[str | None]:
-    if "cache_salt" not in rows.names | bodies.names:
-        return [None] * len(rows)
-    return rows.beside([{**o, **b} for o, b in zip(rows.objects, bodies.objects, strict=True)]).salt("cache_salt")
-
-
-def _statuses(rows: Rows, responses: Rows) -> list[int | None]:
-    if set(map(type, rows.values(*_STATUS))) == {int}:
+def _statuses(rows: Rows, responses: Rows) -> Column:
+    if rows.are_integers(*_STATUS):
         return rows.small_count(*_STATUS)
+    if not any(rows.has(*_STATUS, *_NESTED_STATUS)) and "error" not in responses.names:
+        return [None] * len(rows)
     return rows.map(_status, responses.objects)
 
 
@@ -216,21 +193,13 @@ def _status(record: Mapping[str, Any], response: Mapping[str, Any]) -> int | Non
         return _OUTCOMES.get(value.lower())
     if name:
         return fields.small_count(record, name)
-    _, nested = fields.find(record, (("response", "status_code"), ("response", "status")))
+    _, nested = fields.find(record, _NESTED_STATUS)
     if isinstance(nested, int) and 100 <= nested < 600:
         return nested
     if response.get("error"):
         _, code = fields.find(response, (("error", "code"),))
         return code if isinstance(code, int) and 400 <= code < 600 else 500
     return None
-
-
-def _answers(responses: Rows) -> list[str | None]:
-    try:
-        found = [choices[0]["message"]["content"] for choices in responses.values("choices")]
-    except (LookupError, TypeError):
-        return responses.map(_answer)
-    return found if set(map(type, found)) <= {str} else responses.map(_answer)
 
 
 def _answer(response: Mapping[str, Any]) -> str | None:

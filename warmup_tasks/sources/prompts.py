@@ -4,7 +4,7 @@ Here a logged request body becomes the JSON of ``items.PromptBody`` and its dige
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import orjson
 
@@ -35,6 +35,13 @@ class Prompt:
             except orjson.JSONEncodeError:
                 raise BadRecordError(Fault.NO_CANONICAL_FORM, _WHY_NONE) from None
 
+    @classmethod
+    def stored(cls, body_json: str | None, sha256: str | None) -> Self:
+        """Return a prompt of which both forms are known."""
+        prompt = cls()
+        prompt.body_json, prompt._sha256 = body_json, sha256
+        return prompt
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Prompt) and self.body_json == other.body_json
 
@@ -59,6 +66,40 @@ class Prompt:
 
 
 NO_CONTENT = Prompt()
+
+
+@runtime_checkable
+class PromptColumn(Protocol):
+    """Prompts that were never objects."""
+
+    @property
+    def bodies(self) -> Any:
+        """The prompts as they are stored, an Arrow array."""
+
+    @property
+    def digests(self) -> list[str | None]:
+        """Their digests."""
+
+    def __getitem__(self, row: int) -> Prompt:
+        """Return one."""
+
+
+class PromptNames(NamedTuple):
+    """Where a format has plain prompts: a chat under ``messages``, or a text under ``prompt``, each by itself.
+
+    Attributes:
+        messages: name of the chat messages, which go with tools and template arguments; None: there are no chats.
+        prompt: name of a prompt that is one text.
+        tools: name of the tool definitions.
+        template_args: name of the template arguments.
+        others: names under which other content may stand; a record with any is not plain.
+    """
+
+    messages: str | None = "messages"
+    prompt: str = "prompt"
+    tools: str = "tools"
+    template_args: str = "template_args"
+    others: tuple[str, ...] = ()
 
 
 def chat(messages: Any, tools: Any = None, template_args: Any = None) -> Prompt:

@@ -6,10 +6,12 @@ Here a batch goes from its format to rows and files; which process reads it is t
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from warmup_tasks.sources import blocks, tabling
-from warmup_tasks.sources.base import Batch, Source
+from warmup_tasks.sources.base import Batch, BatchSource, Source
 from warmup_tasks.sources.blocks import LineBlock
 from warmup_tasks.sources.reading import MAX_LINE_BYTES, Line, Raw
 from warmup_tasks.sources.staging import Staged, Staging
@@ -35,11 +37,13 @@ class Job:
         folder: where it stages.
         tabling: how requests become rows.
         max_line_bytes: longer lines are quarantined.
+        is_compiled: whether formats that read columns get them by compiled loops, which takes a second to load.
     """
 
     folder: Path
     tabling: Tabling = field(default_factory=Tabling)
     max_line_bytes: int = MAX_LINE_BYTES
+    is_compiled: bool = False
 
 
 class Reader:
@@ -48,11 +52,35 @@ class Reader:
     def __init__(self, job: Job, number: int = 0) -> None:
         self._job = job
         self._staging = Staging(job.folder, number)
+        self._index: Any = None
 
     def read_block(self, task: Task) -> None:
         """Read the lines of a block, one record each."""
-        parsed = blocks.parse(task.block, self._job.max_line_bytes)
-        self._stage(task.source, task.file, parsed, is_open=task.block.is_open)
+        block, limit = task.block, self._job.max_line_bytes
+        can_be_indexed = block.lost is None and not block.is_open and len(block.data) <= limit
+        if self._job.is_compiled and isinstance(task.source, BatchSource) and can_be_indexed:
+            parsed = blocks.parse_lines(self._read_indexed(task), limit, is_open=False)
+        else:
+            parsed = blocks.parse(block, limit)
+        self._stage(task.source, task.file, parsed, is_open=block.is_open)
+
+    def _read_indexed(self, task: Task) -> Iterator[tuple[int, bytes]]:
+        """Read columns straight from the bytes of the lines; yield number and content of those that are left."""
+        block, first = task.block, task.block.first_line
+        from warmup_tasks.sources.line_index import LineIndex
+        from warmup_tasks.sources.spans import SpanBatch
+
+        index = self._index = self._index or LineIndex()
+        index.read(block.data, block.line_ends)
+        batch = SpanBatch(index)
+        task.source.read_batch(batch)
+        tally = self._staging.tally(task.file, False)
+        numbers = np.arange(first, first + block.line_ends)
+        requests = self._job.tabling.requests(batch, numbers, task.source.name, task.file, tally)
+        self._staging.add(requests)
+        odd = np.flatnonzero(batch.is_odd).tolist()
+        tally.not_requests.update(ground for place, ground in batch.not_requests.items() if not batch.is_odd[place])
+        return ((first + place, index.line(place)) for place in odd)
 
     def read_records(self, source: Source, file: str, raws: Iterable[Raw]) -> None:
         """Read records that do not stand by themselves on a line each."""

@@ -65,11 +65,13 @@ class Staging:
         """Return the tally of a part."""
         return self._tallies[file, is_open]
 
-    def add(self, requests: pa.Table, feedback: pa.Table, quarantine: pa.Table) -> None:
+    def add(self, requests: pa.Table, feedback: pa.Table | None = None, quarantine: pa.Table | None = None) -> None:
         """Stage rows."""
         self._requests.add_by_day(requests)
-        self._feedback.add_by_day(feedback)
-        self._quarantine.add(date.min, quarantine)
+        if feedback is not None:
+            self._feedback.add_by_day(feedback)
+        if quarantine is not None:
+            self._quarantine.add(date.min, quarantine)
 
     def finish(self) -> Staged:
         """Write what is still in memory and return everything."""

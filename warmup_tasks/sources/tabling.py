@@ -9,14 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from warmup_tasks.identity import digest
 from warmup_tasks.lake.schemas import FEEDBACK, QUARANTINE, REQUESTS, REQUESTS_SCHEMA
 from warmup_tasks.sources.base import DEFAULT_MODEL, Batch
-from warmup_tasks.sources.columns import Column
+from warmup_tasks.sources.columns import Column, Numbers
 from warmup_tasks.sources.faults import BadRecordError
 from warmup_tasks.sources.hash_prompts import HashPrompts
+from warmup_tasks.sources.prompts import PromptColumn
 from warmup_tasks.sources.reading import Line
 
 STAGED_FEEDBACK = pa.schema(
@@ -65,7 +67,7 @@ class Tabling:
     hash_prompts: HashPrompts | None = None
     is_digested: bool = True
 
-    def requests(self, batch: Batch, numbers: Sequence[int], source_format: str, file: str, tally: Tally) -> pa.Table:
+    def requests(self, batch: Batch, numbers: Numbers, source_format: str, file: str, tally: Tally) -> pa.Table:
         """Return the requests of a batch with the columns of ``REQUESTS``; those refused here join its faults.
 
         Args:
@@ -75,41 +77,48 @@ class Tabling:
             file: name of the file.
             tally: counts them.
         """
-        if not batch.places:
+        if len(batch.places) == 0:
             return REQUESTS.empty_table()
         columns, places = batch.columns, batch.places
         if self.hash_prompts is not None:
             tally.too_long += self._derive_prompts(batch, self.hash_prompts)
         prompts = columns["prompt"]
         digests = self._digests(batch) if self.is_digested else None
-        ids = columns.get("request_id") or [None] * len(places)
-        if self.is_digested and None in ids:
-            ids = [self._identity(batch, row) if known is None else known for row, known in enumerate(ids)]
-        model = self.default_model or DEFAULT_MODEL
+        ids = _array(columns.get("request_id"), len(places), pa.string())
+        if self.is_digested and ids.null_count:
+            ids = pa.array(self._identities(batch, ids.to_pylist()), pa.string())
+        model = _array(columns.get("model"), len(places), pa.string())
+        is_truncated = _array(columns.get("is_truncated"), len(places), pa.bool_())
         values: dict[str, Column | None] = {
             **columns,
             "schema_version": pa.repeat(pa.scalar(REQUESTS_SCHEMA, pa.int32()), len(places)),
             "request_id": ids,
-            "model": [name or model for name in columns.get("model") or [None] * len(places)],
+            "model": model.fill_null(self.default_model or DEFAULT_MODEL),
             "prompt_sha256": digests,
-            "body_json": [prompt.body_json for prompt in prompts],
-            "is_truncated": columns.get("is_truncated") or [False] * len(places),
+            "body_json": prompts.bodies
+            if isinstance(prompts, PromptColumn)
+            else [prompt.body_json for prompt in prompts],
+            "is_truncated": is_truncated.fill_null(False),
             "source_format": pa.repeat(source_format, len(places)),
             "source_file": pa.repeat(file, len(places)),
-            "source_line": [numbers[place] for place in places],
+            "source_line": np.asarray(numbers)[np.asarray(places)],
         }
         table = pa.Table.from_arrays(
             [_array(values.get(name), len(places), kind) for name, kind in _KINDS], schema=REQUESTS
         )
-        if batch.faults:
-            table = table.filter(pa.array([place not in batch.faults for place in places]))
+        out = batch.out()
+        if out is not None:
+            table = table.filter(pa.array(~out))
         tally.requests += table.num_rows
         tally.without_prompt += table["body_json"].null_count
         return table
 
     def _digests(self, batch: Batch) -> list[str | None]:
+        prompts = batch.columns["prompt"]
+        if isinstance(prompts, PromptColumn):
+            return prompts.digests
         try:
-            return [prompt.sha256 for prompt in batch.columns["prompt"]]
+            return [prompt.sha256 for prompt in prompts]
         except BadRecordError:
             return [self._digest(batch, row) for row in range(len(batch.places))]
 
@@ -121,8 +130,13 @@ class Tabling:
             return None
         return sha256
 
-    def _identity(self, batch: Batch, row: int) -> str | None:
-        return None if batch.places[row] in batch.faults else batch.request(row).identity()
+    def _identities(self, batch: Batch, ids: list[str | None]) -> list[str | None]:
+        """Return the ids with their gaps filled; a refused record has none."""
+        out = batch.out()
+        return [
+            batch.request(row).identity() if known is None and (out is None or not out[row]) else known
+            for row, known in enumerate(ids)
+        ]
 
     def _derive_prompts(self, batch: Batch, rule: HashPrompts) -> int:
         """Give requests with block hashes and without prompt a derived one; return how many would be too long."""
@@ -183,4 +197,6 @@ _KINDS = list(zip(REQUESTS.names, REQUESTS.types, strict=True))
 def _array(values: Any, rows: int, kind: pa.DataType) -> pa.Array:
     if values is None:
         return pa.nulls(rows, kind)
-    return values if isinstance(values, pa.Array) else pa.array(values, kind)
+    if not isinstance(values, pa.Array):
+        return pa.array(values, kind)
+    return values if values.type == kind else values.cast(kind)

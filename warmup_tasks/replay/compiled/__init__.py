@@ -1,21 +1,9 @@
 """The replay's inner loops, compiled with numba: arrays in, arrays out.
 
 Only the modules of ``replay/`` call them, and import them when they are needed: loading numba takes half a second. No
-policy, no reading, no checking of arguments. A loop calls only functions of its own file, because numba's cache on disk
-looks at one file's age.
+policy, no reading, no checking of arguments.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from warmup_tasks.compiling import compiled
 
-CompiledT = TypeVar("CompiledT", bound=Callable[..., Any])
-
-
-def compiled(function: CompiledT) -> CompiledT:
-    """Return the function compiled at its first call and kept on disk, where the disk can be written."""
-    from numba import njit
-
-    try:
-        return cast("CompiledT", njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # numba finds no folder for its cache: a read-only installation without a home
-        return cast("CompiledT", njit(nogil=True)(function))
+__all__ = ["compiled"]
