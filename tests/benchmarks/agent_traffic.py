@@ -1,14 +1,15 @@
 """Real agent prompts for a small real engine: cut to its context, split at half of each log's time, planned and warmed.
 
 Here lives what the benchmarks on the real engine share: the log, the engine with its fleet, and the plan by the same
-code that a night uses. What is measured lives in the benchmarks.
+code that a night uses, with the defaults of a night but for what a benchmark says. What comes after the split is the
+window that plans are scored on. What is measured lives in the benchmarks.
 """
 
 import asyncio
 import gzip
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import redis as redis_client
 
 from tests.conftest import REPOSITORY
 from warmup_tasks.demand import profile
 from warmup_tasks.demand.embedder import default_embedder_identity
+from warmup_tasks.demand.prefix_tree import PrefixTree, TokenSequence, block_hashes, tree_seed
 from warmup_tasks.engines.base import EngineMetrics
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.engines.survey import survey
@@ -30,9 +33,10 @@ from warmup_tasks.items import PlanRow, PromptBody, ReplicaState
 from warmup_tasks.lake import Lake
 from warmup_tasks.lake.records import Plan, read_plan
 from warmup_tasks.local.redis_server import RedisServer
-from warmup_tasks.local.vllm_cpu import VllmServer, make_model, start_vllm
+from warmup_tasks.local.vllm_cpu import BLOCK_SIZE, VllmServer, make_model, start_vllm
 from warmup_tasks.parameters import GoldenParameters
 from warmup_tasks.planning import make_plan
+from warmup_tasks.planning.allocation import allocate
 from warmup_tasks.runs import Run
 from warmup_tasks.serving.connection import connect
 from warmup_tasks.settings import FleetFile, ModelSpec, ReplicaSpec, RunPolicy, RunRequest, load_profiles
@@ -43,9 +47,6 @@ AS_OF = datetime(2026, 11, 27, 2, tzinfo=UTC)
 LOGS = ("magagent", "miniswe")
 MODEL, REPLICA, PROFILE = "bench", "bench-0", "large"
 DEADLINE_S = 300.0
-HORIZON_S = 300
-HEAT_TAU_S = 60.0
-"""The logs last minutes, not days: so does what is hot in them, and what is planned for."""
 _CHARACTERS_PER_TOKEN = 6
 
 
@@ -87,8 +88,7 @@ class Bench:
                 record = {"timestamp": micros, "input": row.text, "output": "", "session_id": row.session}
                 lines.write(json.dumps(record) + "\n")
         extract(lake, str(path), "agent-text")
-        policy = RunPolicy(holdout_share=0.0, horizon_s=HORIZON_S)
-        run = Run.of(RunRequest(as_of=AS_OF), policy, parameters)
+        run = Run.of(RunRequest(as_of=AS_OF), RunPolicy(holdout_share=0.0), parameters)
         states = asyncio.run(self._survey(run))
         states = [s.model_copy(update={"capacity_tokens": int(s.capacity_tokens * capacity)}) for s in states]
         known = {row.text: row.token_ids for row in log}
@@ -143,7 +143,14 @@ def real_engine(folder: Path, hidden: int, layers: int, **options: Any) -> Itera
         start_vllm(model, MODEL, folder / "vllm.log", **options) as server,
     ):
         events = server.kv_events_endpoint
-        replica = ReplicaSpec(name=REPLICA, url=server.url, profile=PROFILE, model=MODEL, kv_events_endpoint=events)
+        replica = ReplicaSpec(
+            name=REPLICA,
+            url=server.url,
+            profile=PROFILE,
+            model=MODEL,
+            kv_events_endpoint=events,
+            kv_events_replay_endpoint=server.kv_events_replay_endpoint,
+        )
         fleet = FleetFile(
             models=[ModelSpec(name=MODEL, weights_revision="r1")],
             replicas=[replica],
@@ -187,6 +194,30 @@ async def _cut(bench: Bench, texts: list[str], max_tokens: int) -> dict[str, tup
             for text in open_texts:
                 heads[text] = heads[text][: int(len(heads[text]) * max_tokens / len(ids[text]) * 0.99)]
     return {text: (heads[text], ids[text]) for text in texts}
+
+
+def blocks_of(token_ids: Sequence[int]) -> list[bytes]:
+    """Return the names of a prompt's whole blocks; a name covers all tokens before it."""
+    return list(block_hashes(_sequence(token_ids)))
+
+
+def best_set(prompts: Sequence[list[int]], uses: Mapping[bytes, int], capacity: int) -> set[bytes]:
+    """Return the blocks of known prompts that serve most uses, whole heads within a capacity in blocks."""
+    sequences = [_sequence(ids) for ids in prompts]
+    tree = PrefixTree.build(sequences)
+    names = {int(example): list(block_hashes(sequences[example])) for example in set(tree.example.tolist())}
+    runs = [
+        names[int(example)][start // BLOCK_SIZE : end // BLOCK_SIZE]
+        for example, start, end in zip(tree.example, tree.start_tokens, tree.end_tokens, strict=True)
+    ]
+    gains = [float(sum(uses[name] for name in own)) for own in runs]
+    taken = allocate([int(p) for p in tree.parent], [len(own) for own in runs], gains, capacity)
+    return {name for own, part in zip(runs, taken, strict=True) for name in own[:part]}
+
+
+def _sequence(ids: Sequence[int]) -> TokenSequence:
+    array = np.asarray(ids, dtype=np.int32)
+    return TokenSequence(array, len(ids), tree_seed(MODEL, None, None), BLOCK_SIZE)
 
 
 def data_folder() -> Path:

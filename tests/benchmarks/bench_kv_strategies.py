@@ -5,9 +5,10 @@ the two warm arms then warm what the real plan chose from the first half. Then t
 under way, each as soon as another is done, for the first 60 s (``--scale`` shrinks that). Arms take turns.
 
 Warming costs the same prefill that it saves, only earlier. So the gain stands twice: as live traffic sees it, and
-*charged*, with the seconds of warming counted into the arm's time. Beside the arms stands what the workload allows: the
-share of blocks that were seen before the split at all, and what a plan of the same budget that knew the requests of the
-window would reach.
+*charged*, with the seconds of warming counted into the arm's time. Charged, no warm-up can win here: a closed loop
+keeps the engine busy from the first second, and a block is computed once either way, before the traffic or by its
+first request. Beside the arms stands what the workload allows: the share of blocks that were seen before the split at
+all, and what a plan of the same budget that knew the requests of the window would reach, uncharged and charged.
 """
 
 import asyncio
@@ -19,18 +20,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from tests.benchmarks import agent_traffic, harness
-from tests.benchmarks.agent_traffic import DEADLINE_S, HEAT_TAU_S, MODEL, Bench, Logged, Planned
-from warmup_tasks.demand.prefix_tree import PrefixTree, TokenSequence, block_hashes, tree_seed
+from tests.benchmarks.agent_traffic import DEADLINE_S, MODEL, Bench, Logged, Planned, best_set, blocks_of
 from warmup_tasks.engines.attempts import generate
 from warmup_tasks.engines.base import GenerationRequest
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.items import PromptBody
 from warmup_tasks.local.vllm_cpu import BLOCK_SIZE
 from warmup_tasks.parameters import GoldenParameters, PrefetchStrategy
-from warmup_tasks.planning.allocation import allocate
 
 ENGINE = "vllm"
 """Measured on the real engine alone."""
@@ -88,7 +85,6 @@ def _parameters(arm: str) -> GoldenParameters:
     return GoldenParameters(
         concurrency=CONCURRENCY,
         top_k=5000,
-        heat_tau_slow_s=HEAT_TAU_S,
         prefetch_strategy=PrefetchStrategy(arm),
     )
 
@@ -204,16 +200,15 @@ def _ideal(
     log: Sequence[Logged], requests: Sequence[Logged], plans: dict[str, Planned], capacity: int
 ) -> dict[str, Any]:
     """Return block reuse by arithmetic, nothing evicted: of no warming, of each plan, of a plan that knew, of all."""
-    prompts = [list(block_hashes(_sequence(row.token_ids))) for row in requests]
+    prompts = [blocks_of(row.token_ids) for row in requests]
     past = [row.token_ids for row in log if row.at_s < 0]
-    known = {name for ids in past for name in block_hashes(_sequence(ids))}
+    known = {name for ids in past for name in blocks_of(ids)}
     chosen = {
-        arm: {name for row in plan.prefixes for name in block_hashes(_sequence(plan.tokens(row)))}
-        for arm, plan in plans.items()
+        arm: {name for row in plan.prefixes for name in blocks_of(plan.tokens(row))} for arm, plan in plans.items()
     }
     budget = max(len(names) for names in chosen.values())
     uses = Counter(name for names in prompts for name in names)
-    sets = {"cold": set(), **chosen, "knew_the_window": _best(past, uses, budget), "all_of_the_past": known}
+    sets = {"cold": set(), **chosen, "knew_the_window": best_set(past, uses, budget), "all_of_the_past": known}
     total = sum(len(row.token_ids) // BLOCK_SIZE for row in requests)
     reuse = {name: sum(_hits(prompts, warm)) / total for name, warm in sets.items()}
     return {
@@ -223,6 +218,11 @@ def _ideal(
         "blocks_seen_before_the_split_share": sum(uses[name] for name in known) / total,
         **{f"block_reuse_{name}": value for name, value in reuse.items()},
         "throughput_gain_bound_knew_the_window": (1 - reuse["cold"]) / max(1e-9, 1 - reuse["knew_the_window"]) - 1,
+        **{
+            f"throughput_gain_charged_bound_{name}": (1 - reuse["cold"]) / (1 - reuse[name] + len(sets[name]) / total)
+            - 1
+            for name in (*plans, "knew_the_window")
+        },
     }
 
 
@@ -233,22 +233,3 @@ def _hits(prompts: Sequence[list[bytes]], warm: set[bytes]) -> list[int]:
         hits.append(next((place for place, name in enumerate(names) if name not in resident), len(names)))
         resident.update(names)
     return hits
-
-
-def _best(prompts: Sequence[list[int]], uses: Counter[bytes], budget: int) -> set[bytes]:
-    """Return the blocks of known prompts that serve most uses within a budget."""
-    sequences = [_sequence(ids) for ids in prompts]
-    tree = PrefixTree.build(sequences)
-    names = {int(example): list(block_hashes(sequences[example])) for example in set(tree.example.tolist())}
-    runs = [
-        names[int(example)][start // BLOCK_SIZE : end // BLOCK_SIZE]
-        for example, start, end in zip(tree.example, tree.start_tokens, tree.end_tokens, strict=True)
-    ]
-    gains = [float(sum(uses[name] for name in own)) for own in runs]
-    taken = allocate([int(p) for p in tree.parent], [len(own) for own in runs], gains, budget)
-    return {name for own, part in zip(runs, taken, strict=True) for name in own[:part]}
-
-
-def _sequence(ids: Sequence[int]) -> TokenSequence:
-    array = np.asarray(ids, dtype=np.int32)
-    return TokenSequence(array, len(ids), tree_seed(MODEL, None, None), BLOCK_SIZE)

@@ -4,32 +4,31 @@
 2. *Speed*: the wave's tokens per second over the best of 1, 4, 8 and 16 requests under way, on prompts of the same
    lengths that share nothing; in turns.
 3. *What is left* when twice as much is chosen as the cache holds, by the engine's own KV events. What a block saves is
-   counted by the requests that really came in the window after the split. Beside ours stands the naive way, the same
-   list hottest first, and the best set of the list that fits, which knows those requests. A plan does not know them:
-   the last figure is the same share by the uses that the plan expected.
+   counted by all requests that really came after the split. Beside ours stands the naive way, the same list hottest
+   first, and the best set of the list that fits, which knows those requests. A plan does not know them, so the share
+   is parted: what the plan meant to keep, over the best set (the forecast's part), and what stayed, over what was
+   meant to stay (the part of order and capacity).
 """
 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.benchmarks import agent_traffic, harness
-from tests.benchmarks.agent_traffic import DEADLINE_S, HEAT_TAU_S, HORIZON_S, MODEL, Bench, Logged, Planned
-from warmup_tasks.demand.prefix_tree import PrefixTree, TokenSequence, block_hashes, tree_seed
+from tests.benchmarks.agent_traffic import DEADLINE_S, MODEL, Bench, Logged, Planned, best_set, blocks_of
 from warmup_tasks.engines.attempts import generate
-from warmup_tasks.engines.base import GenerationRequest, KvEvent
+from warmup_tasks.engines.base import GenerationRequest
+from warmup_tasks.engines.cache_picture import CachePicture
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.items import PromptBody
 from warmup_tasks.local.vllm_cpu import BLOCK_SIZE
 from warmup_tasks.parameters import GoldenParameters
-from warmup_tasks.planning.allocation import allocate
 
 ENGINE = "vllm"
 """Measured on the real engine alone."""
@@ -38,7 +37,7 @@ HIDDEN, LAYERS = 256, 4
 CAPACITY_TOKENS, MAX_PROMPT_TOKENS = 98_304, 3_900
 SMALL_CAPACITY_TOKENS, SMALL_PROMPT_TOKENS = 12_288, 1_024
 RATES = (1, 4, 8, 16)
-ROUNDS = 5
+ROUNDS = 3
 _SETTLE_S = 0.5
 
 
@@ -48,7 +47,7 @@ def run(out: Path, scale: float = 1.0) -> harness.BenchResult:
     rounds = max(1, round(ROUNDS * scale))
     with agent_traffic.real_engine(out, HIDDEN, LAYERS, capacity_tokens=CAPACITY_TOKENS) as bench:
         log = agent_traffic.read_log(bench, data, MAX_PROMPT_TOKENS)
-        parameters = GoldenParameters(concurrency=8, budget_share=0.6, top_k=5000, heat_tau_slow_s=HEAT_TAU_S)
+        parameters = GoldenParameters(concurrency=8, budget_share=0.6, top_k=5000)
         wave = bench.plan("wave", log, parameters)
         prefill, ratio = _computed_to_unique(wave)
         speeds = _speeds(wave, rounds)
@@ -62,7 +61,8 @@ def run(out: Path, scale: float = 1.0) -> harness.BenchResult:
         "speed_share": ours / float(best),
         "resident_gain_share_ours": left["ours"]["gain_share"],
         "resident_gain_share_naive": left["naive"]["gain_share"],
-        "resident_gain_share_of_what_the_plan_knew": left["ours"]["forecast_share"],
+        "share_of_what_was_meant_to_stay": left["ours"]["share_of_what_was_meant_to_stay"],
+        "gain_share_meant_to_stay": left["meant to stay"]["gain_share"],
     }
     rows: list[dict[str, Any]] = [{"contender": "wave", **prefill}]
     rows += [{"contender": name, "tokens_per_s": float(np.median(s)), "turns": len(s)} for name, s in speeds.items()]
@@ -78,7 +78,7 @@ def _computed_to_unique(wave: Planned) -> tuple[dict[str, Any], float]:
     queries = after.prefix_queries_tokens - before.prefix_queries_tokens
     computed = queries - (after.prefix_hits_tokens - before.prefix_hits_tokens)
     prompts = [wave.tokens(row) for row in wave.prefixes]
-    blocks = {name for ids in prompts for name in block_hashes(_sequence(ids))}
+    blocks = {name for ids in prompts for name in blocks_of(ids)}
     unique = len(blocks) * BLOCK_SIZE + sum(len(ids) % BLOCK_SIZE for ids in prompts)
     facts = {"prompts": len(prompts), "prompt_tokens": sum(map(len, prompts)), "computed": computed, "unique": unique}
     return facts, computed / unique
@@ -118,108 +118,56 @@ async def _send(bench: Bench, prompts: Sequence[list[int]], limit: int) -> None:
 
 def _what_is_left(bench: Bench, log: Sequence[Logged]) -> dict[str, dict[str, Any]]:
     """Return what each way leaves in the cache, as a share of what the best set that fits would save."""
-    future = [row for row in log if 0 <= row.at_s < HORIZON_S]
-    parameters = GoldenParameters(concurrency=1, budget_share=0.9, top_k=5000, heat_tau_slow_s=HEAT_TAU_S)
+    parameters = GoldenParameters(concurrency=1, budget_share=0.9, top_k=5000)
     chosen = bench.plan("left", log, parameters, capacity=2 / 0.9)
-    realised = Counter(name for row in future for name in block_hashes(_sequence(row.token_ids)))
+    candidates = [chosen.tokens(row) for row in chosen.prefixes]
+    capacity = int(asyncio.run(bench.metrics()).capacity_blocks) - 1
+    realised = Counter(name for row in log if row.at_s >= 0 for name in blocks_of(row.token_ids))
     forecast: Counter[bytes] = Counter()
     for row in chosen.prefixes:
-        for name in block_hashes(_sequence(chosen.tokens(row))):
+        for name in blocks_of(chosen.tokens(row)):
             forecast[name] = max(forecast[name], round(1000 * row.expected_uses))
-    capacity = int(asyncio.run(bench.metrics()).capacity_blocks) - 1
-    candidates = [chosen.tokens(row) for row in chosen.prefixes]
-    best = _best(candidates, realised, capacity)
-    known = _best(candidates, forecast, capacity)
-    names = {name for ids in candidates for name in block_hashes(_sequence(ids))}
+    best, meant = best_set(candidates, realised, capacity), best_set(candidates, forecast, capacity)
+    saved, meant_to_save = _gain(best, realised), _gain(meant, realised)
     ways: dict[str, Callable[[], Awaitable[object]]] = {
         "ours": lambda: asyncio.to_thread(chosen.warm),
         "naive": lambda: _send(bench, candidates[::-1], 8),
     }
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for way, do in ways.items():
-        bench.empty()
-        resident = asyncio.run(_resident_after(bench, do))
-        blocks = {name for ids in candidates for name in _leading(ids, resident)}
+        blocks = asyncio.run(_resident_after(bench, do, candidates))
         found[way] = {
-            "chosen_blocks": len(names),
+            "chosen_blocks": len({name for ids in candidates for name in blocks_of(ids)}),
             "capacity_blocks": capacity,
             "resident_blocks": len(blocks),
-            "gain_share": sum(realised[name] for name in blocks) / best,
-            "forecast_share": sum(forecast[name] for name in blocks) / known,
+            "gain_share": _gain(blocks, realised) / saved,
+            "share_of_what_was_meant_to_stay": _gain(blocks, realised) / meant_to_save,
         }
-    found["best that fits"] = {"resident_blocks": capacity, "gain_share": 1.0, "saved_tokens": best * BLOCK_SIZE}
+    found["meant to stay"] = {"resident_blocks": len(meant), "gain_share": meant_to_save / saved}
+    found["best that fits"] = {"resident_blocks": len(best), "gain_share": 1.0, "saved_tokens": saved * BLOCK_SIZE}
     return found
 
 
-def _best(prompts: Sequence[list[int]], uses: Mapping[bytes, int], capacity: int) -> int:
-    """Return the block uses that the best set of whole heads within the capacity serves."""
-    sequences = [_sequence(ids) for ids in prompts]
-    tree = PrefixTree.build(sequences)
-    names = [list(block_hashes(sequence)) for sequence in sequences]
-    runs = [
-        names[example][start // BLOCK_SIZE : end // BLOCK_SIZE]
-        for example, start, end in zip(tree.example, tree.start_tokens, tree.end_tokens, strict=True)
-    ]
-    gains = [float(sum(uses[name] for name in own)) for own in runs]
-    taken = allocate([int(p) for p in tree.parent], [len(own) for own in runs], gains, capacity)
-    return sum(uses[name] for own, part in zip(runs, taken, strict=True) for name in own[:part])
+def _gain(blocks: Iterable[bytes], uses: Counter[bytes]) -> int:
+    return sum(uses[name] for name in blocks)
 
 
-@dataclass
-class _Picture:
-    """What the engine's events say of its cache: prompts' heads, by hash."""
-
-    tokens: dict[int | bytes, tuple[int | bytes | None, tuple[int, ...]]] = field(default_factory=dict)
-
-    def take(self, event: KvEvent) -> None:
-        if event.kind == "stored":
-            parent = event.parent
-            size = len(event.token_ids) // max(1, len(event.block_hashes))
-            for place, name in enumerate(event.block_hashes):
-                self.tokens[name] = (parent, event.token_ids[place * size : (place + 1) * size])
-                parent = name
-        elif event.kind == "removed":
-            for name in event.block_hashes:
-                self.tokens.pop(name, None)
-        else:
-            self.tokens.clear()
-
-
-async def _resident_after(bench: Bench, do: Callable[[], Awaitable[object]]) -> _Picture:
-    """Listen to the engine's events while something is done, and return what is resident afterwards."""
-    picture = _Picture()
+async def _resident_after(
+    bench: Bench, do: Callable[[], Awaitable[object]], candidates: Sequence[list[int]]
+) -> set[bytes]:
+    """Return which blocks of the candidates are resident when something was done to an empty cache, by its events."""
+    bench.empty()
+    await do()
+    await asyncio.sleep(_SETTLE_S)
+    picture = CachePicture()
     async with open_engine(bench.fleet.replicas[0]) as engine:
-        events = engine.kv_events()
+        events = engine.kv_contents()
         if events is None:
             raise ValueError("the engine offers no KV events")
-
-        async def listen() -> None:
-            async with aclosing(events):
-                async for event in events:
-                    picture.take(event)
-
-        listener = asyncio.create_task(listen())
-        await asyncio.sleep(_SETTLE_S)
-        await do()
-        await asyncio.sleep(_SETTLE_S)
-        listener.cancel()
-        with suppress(asyncio.CancelledError):
-            await listener
-    return picture
-
-
-def _leading(ids: list[int], picture: _Picture) -> Iterable[bytes]:
-    """Yield the names of a prompt's leading blocks that are resident."""
-    by_place = {place: name for name, place in picture.tokens.items()}
-    parent: int | bytes | None = None
-    for number, name in enumerate(block_hashes(_sequence(ids))):
-        found = by_place.get((parent, tuple(ids[number * BLOCK_SIZE : (number + 1) * BLOCK_SIZE])))
-        if found is None:
-            return
-        parent = found
-        yield name
-
-
-def _sequence(ids: Sequence[int]) -> TokenSequence:
-    array = np.asarray(ids, dtype=np.int32)
-    return TokenSequence(array, len(ids), tree_seed(MODEL, None, None), BLOCK_SIZE)
+        async with aclosing(events):
+            while not picture.is_current:
+                picture.take(await anext(events))
+    heads = (
+        blocks_of(ids)[: picture.resident_blocks(ids, BLOCK_SIZE, adapter=None, cache_salt=None)] for ids in candidates
+    )
+    return {name for head in heads for name in head}
