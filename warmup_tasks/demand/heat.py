@@ -4,6 +4,7 @@ Here lives the call of the three statements and the constants of the section; th
 bucket a request belongs to is the caller's knowledge: a hash of what is shared.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from math import ceil
 from typing import NamedTuple
@@ -35,22 +36,30 @@ def bucket_of(shared: str) -> int:
 
 
 def heat_map(
-    lake: Lake, events: pa.Table, as_of: datetime, *, lookback_s: float, tau_fast_s: float, tau_slow_s: float
+    lake: Lake,
+    events: pa.Table | Sequence[str],
+    as_of: datetime,
+    *,
+    lookback_s: float,
+    tau_fast_s: float,
+    tau_slow_s: float,
 ) -> HeatMap:
     """Return the heat map at ``as_of``.
 
     Args:
         lake: runs the SQL.
-        events: columns ``time`` (UTC) and ``bucket`` (0 to 63), one row a request; rows at or after as_of do not count.
+        events: columns ``time`` (UTC) and ``bucket`` (0 to 63), one row a request, or references of the lake to such
+            tables, which need not fit into memory; rows at or after as_of do not count.
         as_of: end of the newest window.
         lookback_s: how far back the map reaches; all its windows count in the intensity, empty ones too.
         tau_fast_s: decay of the fast heat.
         tau_slow_s: decay of the slow heat.
     """
     windows = ceil(lookback_s / WINDOW_S)
-    cells = lake.query(sql("demand/heat_cells"), {"events": events}, {"as_of": as_of, "window_s": WINDOW_S})
-    taus = {"window_s": WINDOW_S, "tau_fast_s": tau_fast_s, "tau_slow_s": tau_slow_s}
     sizes = {"windows": windows, "buckets": BUCKETS}
+    bounds = {"as_of": as_of, "window_s": WINDOW_S, "buckets": BUCKETS}
+    cells = lake.query(sql("demand/heat_cells"), {"events": events}, bounds)
+    taus = {"window_s": WINDOW_S, "tau_fast_s": tau_fast_s, "tau_slow_s": tau_slow_s}
     buckets = lake.query(sql("demand/heat_buckets"), {"cells": cells}, sizes | taus)
     moments = lake.query(sql("demand/heat_moments"), {"cells": cells}, sizes)
     return HeatMap(cells, buckets, moments)
