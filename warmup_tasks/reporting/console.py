@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from warmup_tasks.reporting.model import ItemCounts, RunSummary, TunedClass, Tuning
-from warmup_tasks.reporting.report import headlines, reason_rows, verdict
+from warmup_tasks.reporting.report import coverage_lines, headlines, reason_rows, verdict
 from warmup_tasks.reporting.svg import number
 from warmup_tasks.reporting.tuning import told, tuning_rows, value_rows
 
@@ -26,6 +26,8 @@ def print_summary(summary: RunSummary, console: Console) -> None:
         if table.row_count:
             console.print(table)
             console.print()
+    for line in coverage_lines(summary):
+        console.print(line, highlight=False)
     if summary.tuning.state != "off":
         console.print(f"[bold]Tuning[/] {told(summary.tuning)}", highlight=False)
 

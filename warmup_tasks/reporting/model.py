@@ -136,12 +136,26 @@ class StratumGain(Figure):
     reason: str
 
 
+class ModelCoverage(Figure):
+    """How warm an address is behind which several replicas of a model stand.
+
+    ``ready`` of ``replicas`` are ready, ``missing`` says why another one is not; ``items`` maps ``k of n`` to how many
+    items are ready on k of the n replicas.
+    """
+
+    ready: int
+    replicas: int
+    missing: dict[str, str]
+    items: dict[str, int]
+
+
 class Publication(Figure):
-    """How the run was judged as a whole (spec 6.6); all None when it was not."""
+    """How the run was judged as a whole (spec 6.6), and its coverage by model; all None when it was not."""
 
     is_published: bool | None = None
     failure_share: float | None = None
     broken_expectations: list[str] | None = None
+    coverage: dict[str, ModelCoverage] | None = None
 
 
 class HoldoutCounts(Figure):

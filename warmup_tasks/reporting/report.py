@@ -55,6 +55,7 @@ def render(summary: RunSummary, tables: Mapping[str, pa.Table]) -> str:
             summary=summary,
             verdict=verdict(summary),
             headlines=headlines(summary),
+            coverage=coverage_lines(summary),
             plots=all_plots(summary, tables),
             reasons=reason_rows(summary),
             parameters=parameter_rows(summary.parameters, summary.parameter_origins),
@@ -142,6 +143,16 @@ def headlines(summary: RunSummary) -> list[Headline]:
             f"{_told(prefill.unique)} unique · {_told(prefill.validation)} more on validation",
         ),
     ]  # fmt: skip
+
+
+def coverage_lines(summary: RunSummary) -> list[str]:
+    """Return one sentence a model that several replicas serve: how many are ready, and how many items on how many."""
+    return [
+        f"{model}: {found.ready} of {found.replicas} replicas are ready; items on "
+        + ", ".join(f"{places}: {n:,}" for places, n in found.items.items())
+        for model, found in (summary.publication.coverage or {}).items()
+        if found.replicas > 1
+    ]
 
 
 def _replayed(blocks: HitRatio) -> str:

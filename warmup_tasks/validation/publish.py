@@ -26,10 +26,12 @@ from warmup_tasks.lake.records import key_of
 from warmup_tasks.lake.schemas import MARKS, to_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
+from warmup_tasks.serving.coverage import coverage
 from warmup_tasks.serving.identities import IdentityBook
 from warmup_tasks.serving.marks import MarkAddress, MarkStore
 from warmup_tasks.serving.tombstones import TombstoneStore
 from warmup_tasks.settings import FleetFile
+from warmup_tasks.validation.coverage import items_by_coverage
 from warmup_tasks.validation.judgement import Judgement, judge
 from warmup_tasks.validation.lives import mark_end
 from warmup_tasks.validation.night import Night, address_of
@@ -73,7 +75,8 @@ def publish(
         now: the wall clock.
 
     Returns:
-        The reference, and a summary: published or not and why, marks, voided marks, reasons, readiness by replica.
+        The reference, and a summary: published or not and why, marks, voided marks, reasons, readiness by replica, and
+        coverage by model: replicas ``ready`` of all, why the others are ``missing``, and items by how many hold them.
 
     Raises:
         ContractError: there is no plan.
@@ -88,7 +91,8 @@ def publish(
         "quarantine": to_table(quarantined, Evidence),
         "strata": pa.Table.from_pylist([_stratum_row(run, s) for s in judged.strata], schema=STRATA),
     }
-    return lake.publish("marks", run.run_id, tables, _account(judged)), _account(judged) | done
+    meta = _account(judged) | {"coverage": done["coverage"]}
+    return lake.publish("marks", run.run_id, tables, meta), meta | done
 
 
 def publish_profile(
@@ -136,7 +140,19 @@ def _write_all(
         "marks_voided": done["voided"],
         "reasons": dict(Counter(row.reason for row in every if not row.is_ready)),
         "readiness": readiness,
+        "coverage": _coverage(every if judged.is_published else [], fleet, redis, moment),
     }
+
+
+def _coverage(
+    evidence: Sequence[Evidence], fleet: FleetFile, redis: redis_client.Redis, moment: datetime
+) -> dict[str, dict[str, Any]]:
+    """Return model → how many of its replicas are ready now, why the others are not, and the items by coverage."""
+    found = {}
+    for model, items in items_by_coverage(evidence, fleet).items():
+        names = [replica.name for replica in fleet.replicas if replica.model == model]
+        found[model] = {**coverage(redis, model, names, now=moment)._asdict(), "items": items}
+    return found
 
 
 def _account(judged: Judgement) -> dict[str, Any]:

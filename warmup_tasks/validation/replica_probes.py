@@ -29,8 +29,8 @@ from warmup_tasks.validation.witness import Witness
 CONTROL_TOKENS = 512
 """A control is the head of its prompt: ignored salts show in the first blocks, or in the first chunks of an offload.
 Where the cache has no room for so much, it is shorter: a control must not evict what was just proved."""
-_AFTERWARDS_BLOCKS = 16
-"""Room that the canaries need which follow the controls."""
+_CANARY_BLOCKS = 8
+"""Room that a canary needs, at the most; the last ones follow the controls."""
 _TRIES = 3
 
 
@@ -83,9 +83,12 @@ class ReplicaProbe:
                 found.probe_tokens = meter.computed_tokens
             try:
                 await self._controls(meter, books, label, before.block_size)
+                told_by_then = meter.computed_tokens
                 await self._adapters(engine, meter, f"{label}:after")
                 await self._identity(engine, meter, f"{label}:after")  # of everything, the last word on the weights
                 await self._hear(witness, meter, f"{label}:after")
+                afterwards = meter.computed_tokens - told_by_then
+                books.used(None, (), afterwards + self._canaries() * before.block_size)
             finally:
                 found.control_tokens = meter.computed_tokens - found.probe_tokens
             after = await scrape(engine, deadline_s=self._deadline_s)
@@ -268,11 +271,15 @@ class ReplicaProbe:
         They take the room that is left, at least one block for one of them; where it is short, fewer are asked.
         """
         rows = [row for row in self._rows if is_prefix(row) and key_of(row) in self._night.sample]
-        room = max(1, books.room() - _AFTERWARDS_BLOCKS)
+        room = max(1, books.room() - self._canaries() * _CANARY_BLOCKS)
         blocks = min(max(1, CONTROL_TOKENS // block_size), max(1, room // max(1, len(rows))))
         for row in rows[: max(1, room // blocks)]:
             tokens = self._night.token_ids(row)[: blocks * block_size + 1]
             self._found.control_missed[key_of(row)] = await self._control(meter, books, row, label, tokens)
+
+    def _canaries(self) -> int:
+        """Return how many canaries follow the controls: the base model's, each adapter's, and the witness's block."""
+        return 2 + sum(row.kind is ItemKind.ADAPTER for row in self._rows)
 
     async def _control(
         self, meter: Meter, books: Displacement, row: PlanRow, label: str, tokens: list[int]

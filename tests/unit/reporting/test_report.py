@@ -12,7 +12,7 @@ from warmup_tasks.lake.store import Lake
 from warmup_tasks.parameters import GoldenParameters, PrefetchStrategy
 from warmup_tasks.reporting import plots, print_summary, report_tables, summarise, svg, write_report
 from warmup_tasks.reporting.console import print_mapping
-from warmup_tasks.reporting.model import Items, Publication
+from warmup_tasks.reporting.model import Items, ModelCoverage, Publication
 from warmup_tasks.reporting.report import parameter_rows, verdict
 
 
@@ -98,6 +98,20 @@ def test_a_run_that_published_nothing_says_why(night):
     assert said.css == "poor"
     assert "62%" in said.note
     assert "rows per arm" in said.note
+
+
+def test_coverage_is_told_where_several_replicas_serve_a_model(night, tmp_path):
+    covered = ModelCoverage(ready=1, replicas=2, missing={"b": "gone"}, items={"2 of 2": 40, "1 of 2": 3})
+    alone = ModelCoverage(ready=1, replicas=1, missing={}, items={"1 of 1": 40})
+    publication = Publication(is_published=True, coverage={"chat": covered, "small": alone})
+    summary = summarise(night.lake, night.run).model_copy(update={"publication": publication})
+    line = "chat: 1 of 2 replicas are ready; items on 2 of 2: 40, 1 of 2: 3"
+    printed = io.StringIO()
+    print_summary(summary, Console(file=printed, width=120))
+    page = write_report(summary, report_tables(night.lake, night.run), tmp_path).read_text(encoding="utf-8")
+    assert line in printed.getvalue()
+    assert line in page
+    assert "small: 1 of 1" not in page
 
 
 def test_parameters_come_from_the_model_and_changes_stand_out():
