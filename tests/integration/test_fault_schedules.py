@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.support.fault_schedules import DOUBLE, FaultSchedule
+from tests.support.fault_schedules import DOUBLE, FaultSchedule, run_side_by_side
 from warmup_tasks.engines.double.process import DoubleProcess, start_double
+from warmup_tasks.serving.marks import MarkStore
+from warmup_tasks.serving.namespaces import Reach
+from warmup_tasks.serving.reader import ReaderClient
 from warmup_tasks.validation import judgement
 from warmup_tasks.validation.suite import SuiteResult
 
@@ -39,6 +42,43 @@ def test_no_mark_is_wrong(
     schedule = FaultSchedule(seed, tmp_path, redis_client, doubles)
     wrong = schedule.run()
     assert not wrong, f"seed {seed}: {wrong}, after {schedule.struck} under {schedule.faults}"
+
+
+@pytest.mark.parametrize("seed", SEEDS[: max(1, len(SEEDS) // 4)])
+def test_two_registries_side_by_side_never_see_each_others_marks(
+    seed: int, tmp_path: Path, redis_client: redis.Redis, doubles: dict[str, DoubleProcess | str]
+) -> None:
+    """Blue and green declare two revisions of one model name and ask for the same prompts; a strike swaps weights."""
+    blue = FaultSchedule(seed, tmp_path / "blue", redis_client, {"a": doubles["a"]}, "r1")
+    green = FaultSchedule(seed, tmp_path / "green", redis_client, {"b": doubles["b"]}, "r2")
+    wrong = run_side_by_side([blue, green])
+    struck = [*blue.struck, *green.struck]
+    assert not wrong, f"seed {seed}: {wrong}, after {struck} under {blue.faults | green.faults}"
+    reader = ReaderClient(redis_client)
+    for own, other, replica in ((blue, green, "b"), (green, blue, "a")):
+        identities = {row.identity_digest for row in own.night.rows}
+        assert identities.isdisjoint(row.identity_digest for row in other.night.rows)
+        for row in own.night.rows:
+            assert not reader.is_item_ready(row.tenant, row.identity_digest, row.item_id, replica).is_ready
+        marked = {
+            mark.replica
+            for digest in identities
+            for mark in MarkStore(redis_client).find(Reach(identity_digest=digest))
+        }
+        assert replica not in marked
+
+
+def test_two_registries_without_faults_are_both_ready(
+    tmp_path: Path, redis_client: redis.Redis, doubles: dict[str, DoubleProcess | str]
+) -> None:
+    nights = [
+        FaultSchedule(5, tmp_path / name, redis_client, {replica: doubles[replica]}, revision)
+        for name, replica, revision in (("blue", "a", "r1"), ("green", "b", "r2"))
+    ]
+    for night in nights:
+        night.faults, night.events = {name: {} for name in night.faults}, []
+    assert run_side_by_side(nights) == []
+    assert all(night.ready_rows() for night in nights)
 
 
 def test_without_faults_everything_that_fits_is_ready(

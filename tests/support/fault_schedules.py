@@ -6,7 +6,7 @@ before its n-th generation of a stage. The truth comes from an endpoint that no 
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +60,20 @@ class WrongMark:
     right_blocks: int
 
 
+def run_side_by_side(schedules: Sequence["FaultSchedule"]) -> list[WrongMark]:
+    """Run nights in step, as those of several registries on one serving store, and return all wrong marks."""
+    for schedule in schedules:
+        schedule.begin()
+    for stage in STAGES:
+        for schedule in schedules:
+            schedule.run_stage(stage)
+    for schedule in schedules:
+        schedule.publish()
+    for schedule in schedules:
+        schedule.night.publish_epochs()
+    return [wrong for schedule in schedules for wrong in schedule.wrong_marks()]
+
+
 class FaultSchedule:
     """One drawn night on two replicas.
 
@@ -68,12 +82,19 @@ class FaultSchedule:
         folder: for lake and adapter.
         redis: the serving store.
         doubles: replica → double, started with :data:`DOUBLE`.
+        revision: of the weights that this registry declares, and that its replicas begin with.
     """
 
     def __init__(
-        self, seed: int, folder: Path, redis: redis_client.Redis, doubles: dict[str, DoubleProcess | str]
+        self,
+        seed: int,
+        folder: Path,
+        redis: redis_client.Redis,
+        doubles: dict[str, DoubleProcess | str],
+        revision: str = "r1",
     ) -> None:
         self._draw = random.Random(seed)
+        self._revision = revision
         self._weights = write_adapter(folder / "adapter", b"as trained")
         self._spec = AdapterSpec(name=ADAPTER, version="1", path=str(self._weights), base_model=MODEL)
         self.night = SmallNight(
@@ -81,6 +102,7 @@ class FaultSchedule:
             redis,
             doubles,
             adapters=[self._spec],
+            model={"weights_revision": revision},
             policy={
                 "request_deadline_s": _DEADLINE_S,
                 "max_failure_share": self._draw.choice([0.2, 0.9, 0.9]),
@@ -98,21 +120,24 @@ class FaultSchedule:
 
     def run(self) -> list[WrongMark]:
         """Run the night and return the marks that hold although they are not true; none is right."""
+        return run_side_by_side([self])
+
+    def begin(self) -> None:
+        """Start replicas, faults and plan."""
         for name in self.night.urls:
             self.night.control(name, "/double/faults", "DELETE")
-            self.night.control(name, "/double/weights", revision="r1")
+            self.night.control(name, "/double/weights", revision=self._revision)
             self.night.control(name, "/double/restart")
             if self.faults[name]:
                 self.night.control(name, "/double/faults", **self.faults[name])
         self.night.publish_plan()
         self.night.publish_epochs()
-        self._run("twins", self.night.twins)
-        self._run("warm", self.night.warm)
-        self._run("probe", self.night.probe)
+
+    def publish(self) -> None:
+        """End the night."""
         self._agent_looks()
         self.night.publish()
         self.night.publish_epochs()
-        return self.wrong_marks()
 
     def wrong_marks(self) -> list[WrongMark]:
         """Return the prefixes that a reader takes for ready and that their replica does not hold, or holds wrong."""
@@ -138,9 +163,9 @@ class FaultSchedule:
             return None
         return WrongMark(row.item_id, row.replica or "", expected, seen["found"], seen["right"])
 
-    def _run(self, stage: str, do: Callable[[], Any]) -> None:
+    def run_stage(self, stage: str) -> None:
         """Run one stage, tried again as a task is when it asks for that; the agent looks before it or does not."""
-        self._stage = stage
+        self._stage, do = stage, getattr(self.night, stage)
         if self._draw.random() < 0.8:
             self._agent_looks()
         for event in self.events:
@@ -231,7 +256,8 @@ class FaultSchedule:
         if event.what == "restart":
             self.night.http.post(f"{url}/double/restart")
         elif event.what == "weights":
-            self.night.http.post(f"{url}/double/weights", json={"revision": "r2"})
+            other = "r2" if self._revision == "r1" else "r1"
+            self.night.http.post(f"{url}/double/weights", json={"revision": other})
         elif event.what == "unload":
             self.night.http.post(f"{url}/v1/unload_lora_adapter", json={"lora_name": ADAPTER})
         elif event.what == "reload":
