@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from warmup_tasks.errors import ConfigurationError, RejectItemError
+from warmup_tasks.fleets import fleet_of, record_fleet
 from warmup_tasks.items import PromptBody, ReplicaState
 from warmup_tasks.runs import Run, time_of
-from warmup_tasks.settings import FleetFile, RunPolicy, RunRequest, Site, load_fleet, load_profiles
+from warmup_tasks.settings import FleetFile, RunPolicy, RunRequest, Site, load_profiles
 
 if TYPE_CHECKING:
     from warmup_tasks.sources.options import ReadOptions
@@ -107,7 +108,7 @@ def profile(site: Site, run: Run, progress: Progress | None = None) -> Summary:
     from warmup_tasks.lake import Lake
     from warmup_tasks.lake.schemas import to_table
 
-    lake, fleet = Lake(site.lake_uri), load_fleet(site.fleet_path)
+    lake, fleet = Lake(site.lake_uri), record_fleet(site, run)
     found = asyncio.run(
         survey(
             fleet,
@@ -142,7 +143,7 @@ def plan(site: Site, run: Run) -> Summary:
     states = from_table(lake.read(f"replicas/{run.run_id}", "replicas"), ReplicaState)
     with connect(site.redis_url) as redis:
         tombstones = TombstoneStore(redis).item_ids()
-    fleet, profiles = load_fleet(site.fleet_path), load_profiles(site.profiles_path)
+    fleet, profiles = fleet_of(site, run), load_profiles(site.profiles_path)
     _, summary = make_plan(lake, run, fleet, profiles, states, tombstones=tombstones)
     return summary
 
@@ -188,7 +189,7 @@ def tune(site: Site, run: Run, progress: Progress | None = None) -> Summary:
     lake = Lake(site.lake_uri)
     states = from_table(lake.read(f"replicas/{run.run_id}", "replicas"), ReplicaState)
     budget = Budget(run.request.tuning_time_s, monotonic)
-    account = tune_classes(lake, run, load_fleet(site.fleet_path).served, of_survey(states), budget, progress=progress)
+    account = tune_classes(lake, run, fleet_of(site, run).served, of_survey(states), budget, progress=progress)
     return brief(account)
 
 
@@ -210,7 +211,7 @@ def tuning_of_site(
         raise ConfigurationError("no replica was surveyed yet: `warmup plan` does so; or tune a log with --log")
     states = from_table(lake.read(f"replicas/{surveyed}", "replicas"), ReplicaState)
     run = begin(site.lake_uri, request, explicit, _now())
-    return run, load_fleet(site.fleet_path).served, of_survey(states)
+    return run, fleet_of(site, run).served, of_survey(states)
 
 
 def replay(site: Site, run: Run, profile: str, arm: str) -> Summary:
@@ -219,7 +220,7 @@ def replay(site: Site, run: Run, profile: str, arm: str) -> Summary:
     from warmup_tasks.lake import Lake
     from warmup_tasks.replay.measured import replay as replay_requests
 
-    fleet = load_fleet(site.fleet_path)
+    fleet = fleet_of(site, run)
     _, summary = asyncio.run(replay_requests(Lake(site.lake_uri), run, profile, arm, fleet, open_engine=open_engine))
     return summary
 
@@ -232,7 +233,7 @@ def twins(site: Site, run: Run, profile: str) -> Summary:
     from warmup_tasks.validation.twins import run_twins
     from warmup_tasks.warming.paced import Pace
 
-    fleet, lake = load_fleet(site.fleet_path), Lake(site.lake_uri)
+    fleet, lake = fleet_of(site, run), Lake(site.lake_uri)
     pace = Pace.of(lake, run, open_engine)
     with connect(site.redis_url) as redis:
         look = run_twins(lake, run, profile, fleet, open_engine=pace.open_engine, redis=redis, now=_now)
@@ -248,7 +249,7 @@ def warm(site: Site, run: Run, shard: str) -> Summary:
     from warmup_tasks.warming.paced import Pace
     from warmup_tasks.warming.shard import warm_shard
 
-    fleet, lake = load_fleet(site.fleet_path), Lake(site.lake_uri)
+    fleet, lake = fleet_of(site, run), Lake(site.lake_uri)
     pace = Pace.of(lake, run, open_engine, in_steps=True)
     with connect(site.redis_url) as redis:
         _, summary = asyncio.run(
@@ -265,7 +266,7 @@ def probe(site: Site, run: Run, profile: str) -> Summary:
     from warmup_tasks.validation.probes import run_probes
     from warmup_tasks.warming.paced import Pace
 
-    fleet, lake = load_fleet(site.fleet_path), Lake(site.lake_uri)
+    fleet, lake = fleet_of(site, run), Lake(site.lake_uri)
     pace = Pace.of(lake, run, open_engine)
     with connect(site.redis_url) as redis:
         _, summary = asyncio.run(
@@ -281,7 +282,7 @@ def publish(site: Site, run: Run) -> Summary:
     from warmup_tasks.validation.publish import publish as publish_marks
 
     with connect(site.redis_url) as redis:
-        _, summary = publish_marks(Lake(site.lake_uri), run, load_fleet(site.fleet_path), redis=redis, now=_now)
+        _, summary = publish_marks(Lake(site.lake_uri), run, fleet_of(site, run), redis=redis, now=_now)
     return summary
 
 
@@ -292,7 +293,7 @@ def publish_profile(site: Site, run: Run, profile: str) -> Summary:
     from warmup_tasks.validation.publish import publish_profile as publish_part
 
     with connect(site.redis_url) as redis:
-        return publish_part(Lake(site.lake_uri), run, profile, load_fleet(site.fleet_path), redis=redis, now=_now)
+        return publish_part(Lake(site.lake_uri), run, profile, fleet_of(site, run), redis=redis, now=_now)
 
 
 def report(

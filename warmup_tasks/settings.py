@@ -8,12 +8,13 @@ from Airflow connections or from the environment.
 import os
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from warmup_tasks.errors import ConfigurationError
+from warmup_tasks.fleet_sources import DnsSource, KubernetesSource, TlsSpec
 from warmup_tasks.identity import EmbedderIdentity, IdentityField, SaltMode, ServingIdentity, derived_salt
 from warmup_tasks.items import ItemKind
 from warmup_tasks.parameters import explain
@@ -94,6 +95,7 @@ class ReplicaSpec(Strict):
     kv_events_endpoint: str | None = None
     kv_events_replay_endpoint: str | None = None
     api_key_env: str | None = Field(None, description="Name of the environment variable that holds the API key.")
+    tls: TlsSpec | None = Field(None, description="For an https address; empty: as the system trusts.")
 
     @field_validator("url")
     @classmethod
@@ -126,7 +128,8 @@ class FleetFile(Strict):
 
     schema_version: Literal[1] = 1
     models: list[ModelSpec] = Field(min_length=1)
-    replicas: list[ReplicaSpec] = Field(min_length=1)
+    replicas: list[ReplicaSpec] = []
+    discovery: list[Annotated[DnsSource | KubernetesSource, Field(discriminator="kind")]] = []
     adapters: list[AdapterSpec] = []
     tenants: list[TenantSpec] = []
     embedder: EmbedderIdentity
@@ -135,7 +138,14 @@ class FleetFile(Strict):
     @model_validator(mode="after")
     def _names_agree(self) -> Self:
         models = {model.name for model in self.models}
+        if not self.replicas and not self.discovery:
+            raise ValueError("replicas: list at least one, or say under discovery where they are found")
         problems = [
+            f"discovery {s.prefix}: model {s.model!r} is not under models"
+            for s in self.discovery
+            if s.model not in models
+        ]
+        problems += [
             f"replica {r.name}: model {r.model!r} is not under models" for r in self.replicas if r.model not in models
         ]
         problems += [

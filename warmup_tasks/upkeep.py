@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from warmup_tasks.errors import ConfigurationError, ContractError
+from warmup_tasks.fleets import present_fleet
 from warmup_tasks.settings import Site, load_fleet
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def status(site: Site) -> Summary:
     from warmup_tasks.serving.epochs import EpochStore
     from warmup_tasks.serving.readiness import is_ready
 
-    fleet = load_fleet(site.fleet_path)
+    fleet = present_fleet(site)
     tables = _identity_tables(Lake(site.lake_uri), {replica.name: replica.profile for replica in fleet.replicas})
     with connect(site.redis_url) as redis:
         epochs = EpochStore(redis).read_many([replica.name for replica in fleet.replicas])
@@ -68,7 +69,7 @@ def recheck(site: Site, max_prefixes: int | None = None, replicas: list[str] | N
     from warmup_tasks.serving import connect
     from warmup_tasks.validation.recheck import recheck as look_again
 
-    lake, fleet = Lake(site.lake_uri), load_fleet(site.fleet_path)
+    lake, fleet = Lake(site.lake_uri), present_fleet(site)
     with connect(site.redis_url) as redis:
         look = look_again(
             lake,
@@ -95,7 +96,7 @@ def collect(site: Site, older_than: timedelta, *, is_dry_run: bool = False) -> S
 
     if older_than < timedelta(days=1):
         raise ConfigurationError("older_than: at least one day, for instance 14d; marks and running nights need theirs")
-    before, lake, fleet = _now() - older_than, Lake(site.lake_uri), load_fleet(site.fleet_path)
+    before, lake, fleet = _now() - older_than, Lake(site.lake_uri), present_fleet(site)
     declared = {fleet.identity(model.name).digest() for model in fleet.models}
     declared |= {fleet.identity(adapter.base_model, adapter.name).digest() for adapter in fleet.adapters}
     with connect(site.redis_url) as redis:

@@ -1,5 +1,7 @@
 """From Airflow's context to the run and the site; what may travel through XCom; which shards are mapped."""
 
+import json
+import os
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -179,3 +181,32 @@ def test_the_number_of_shards_does_not_depend_on_the_number_of_items() -> None:
     assert shapes[0] == shapes[1] == shapes[2]
     assert {len(ids) for waves in shapes[0].values() for ids in waves.values()} == {2}
     assert max(len(ids) for waves in shapes[2].values() for ids in waves.values()) <= MAX_SHARDS_PER_WAVE
+
+
+def test_a_connection_may_hold_the_fleet_and_the_engines_key(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk import Connection
+
+    from warmup_tasks.airflow.context import current_site
+    from warmup_tasks.settings import load_fleet
+
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    for name, value in nights.SITE_ENV.items():
+        monkeypatch.setenv(name, value)
+    fleet = {
+        "models": [{"name": "m"}],
+        "replicas": [{"name": "a", "url": "http://a", "profile": "large", "model": "m"}],
+        "embedder": {"embedder": "hash", "revision": "1", "dimensions": 8},
+    }
+    uri = Connection(conn_id="warmup_fleet", conn_type="generic", password="k", extra=json.dumps(fleet)).get_uri()
+    monkeypatch.setenv("AIRFLOW_CONN_WARMUP_FLEET", uri)
+    monkeypatch.setenv("WARMUP_ENGINE_API_KEY", "")
+    site = current_site()
+    assert [replica.name for replica in load_fleet(site.fleet_path).replicas] == ["a"]
+    assert current_site() == site
+    assert os.environ["WARMUP_ENGINE_API_KEY"] == "k"
+    wrong = Connection(
+        conn_id="warmup_fleet", conn_type="generic", extra=json.dumps({**fleet, "replica": []})
+    ).get_uri()
+    monkeypatch.setenv("AIRFLOW_CONN_WARMUP_FLEET", wrong)
+    with pytest.raises(ConfigurationError, match=r"(?s)warmup_fleet.*replica"):
+        current_site()

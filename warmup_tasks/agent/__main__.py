@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from warmup_tasks.agent.app import serve
+from warmup_tasks.engines.discovery import discover
 from warmup_tasks.errors import WarmupError
-from warmup_tasks.settings import load_fleet
+from warmup_tasks.settings import FleetFile, load_fleet
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     try:
         where = {"port": told.port, "poll_s": told.poll_s, "host": told.host, "lake_uri": told.lake}
-        serve(load_fleet(told.fleet), told.redis_url, **where)
+
+        def look() -> FleetFile:
+            return discover(load_fleet(told.fleet))
+
+        serve(look(), told.redis_url, look=look, **where)
     except WarmupError as error:
         parser.exit(2, f"{error}\n")
     return 0

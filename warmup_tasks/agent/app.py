@@ -6,7 +6,7 @@ import logging
 import secrets
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from starlette.applications import Starlette
@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from warmup_tasks.agent.cache_watch import CacheWatch
 from warmup_tasks.agent.http import build_app
 from warmup_tasks.agent.live_watch import LiveWatch
+from warmup_tasks.agent.members import Look, MemberWatch
 from warmup_tasks.agent.metrics import AgentMetrics
 from warmup_tasks.agent.settings import AgentSettings
 from warmup_tasks.agent.thresholds import Thresholds
@@ -40,6 +41,7 @@ def serve(
     poll_s: float = 2.0,
     host: str = "127.0.0.1",
     lake_uri: str | None = None,
+    look: Look | None = None,
 ) -> None:
     """Run the agent until SIGTERM or SIGINT, and return when it has stopped cleanly.
 
@@ -50,18 +52,27 @@ def serve(
         poll_s: pause between two looks at a replica, in s.
         host: address to listen on.
         lake_uri: where tuned thresholds are looked up; None: the default ones hold.
+        look: how the fleet is looked up again now and then; None: its members never change.
 
     Raises:
         ConfigurationError: a setting is refused.
         GiveUpError: the port is taken.
     """
     settings = validate({"host": host, "port": port, "poll_s": poll_s}, AgentSettings, "agent settings")
-    asyncio.run(run(fleet, redis_url, settings, lake_uri))
+    watched: FleetFile | None = fleet
+    while watched is not None:
+        watched = asyncio.run(run(watched, redis_url, settings, lake_uri, look))
 
 
-async def run(fleet: FleetFile, redis_url: str, settings: AgentSettings, lake_uri: str | None = None) -> None:
-    """Run the agent inside a running loop; see :func:`serve`."""
-    metrics, stop = AgentMetrics(), asyncio.Event()
+async def run(
+    fleet: FleetFile,
+    redis_url: str,
+    settings: AgentSettings,
+    lake_uri: str | None = None,
+    look: Look | None = None,
+) -> FleetFile | None:
+    """Run the agent inside a running loop, see :func:`serve`; return the fleet that it is to go on with, if any."""
+    metrics, stop, others = AgentMetrics(), asyncio.Event(), list[FleetFile]()
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(_listen(settings))
         client = stack.enter_context(connect(redis_url, timeout_s=_REDIS_TIMEOUT_S, attempts=_REDIS_ATTEMPTS))
@@ -71,7 +82,7 @@ async def run(fleet: FleetFile, redis_url: str, settings: AgentSettings, lake_ur
             return leases.holder(f"replica:{replica}") is not None
 
         label, thresholds = secrets.token_hex(8), Thresholds(lake_uri, settings)
-        watches: list[ReplicaWatch | CacheWatch | Thresholds] = [thresholds]
+        watches: list[ReplicaWatch | CacheWatch | Thresholds | MemberWatch] = [thresholds]
         for spec in fleet.replicas:
             engine = await stack.enter_async_context(open_engine(spec))
             crossing = thresholds.crossing(spec.model)
@@ -79,7 +90,14 @@ async def run(fleet: FleetFile, redis_url: str, settings: AgentSettings, lake_ur
             watches.append(ReplicaWatch(spec.name, engine, epochs, settings, metrics, live))
             watches.append(CacheWatch(spec.name, spec.model, engine, epochs, settings, label))
         server = _Server(build_app(client, fleet, metrics))
-        stack.enter_context(_signals(server, stop))
+        end = stack.enter_context(_signals(server, stop))
+        if look is not None:
+
+            def change(found: FleetFile) -> None:
+                others.append(found)
+                end()
+
+            watches.append(MemberWatch(fleet, look, settings.members_s, change))
         log.info("watching %d replicas, listening on %s:%d", len(fleet.replicas), *listener.getsockname()[:2])
         async with asyncio.TaskGroup() as tasks:  # a watch that dies takes the agent with it, to be started afresh
             for watch in watches:
@@ -87,6 +105,7 @@ async def run(fleet: FleetFile, redis_url: str, settings: AgentSettings, lake_ur
             await server.serve(sockets=[listener])
             stop.set()
     log.info("stopped")
+    return others[0] if others else None
 
 
 class _Server(uvicorn.Server):
@@ -101,7 +120,7 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _signals(server: uvicorn.Server, stop: asyncio.Event) -> Iterator[None]:
+def _signals(server: uvicorn.Server, stop: asyncio.Event) -> Iterator[Callable[[], None]]:
     loop = asyncio.get_running_loop()
 
     def end() -> None:
@@ -111,7 +130,7 @@ def _signals(server: uvicorn.Server, stop: asyncio.Event) -> Iterator[None]:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     try:
-        yield
+        yield end
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)

@@ -30,6 +30,7 @@ class AgentSettings(Strict):
         0.2, gt=0, lt=1, description="Miss ratio so far above that of the 5 minutes before is a jump; empty: none."
     )
     thresholds_s: float = Field(600.0, gt=0, description="Pause between two looks at the tuned thresholds in the lake.")
+    members_s: float = Field(15.0, gt=0, description="Pause between two looks at who is in the fleet.")
     epoch_ttl_s: float = Field(10.0, gt=0, le=MAX_TTL_S, description="How long a published epoch lives unrenewed.")
 
     def conditions(self) -> Conditions:

@@ -17,14 +17,17 @@ from airflow.sdk.exceptions import AirflowNotFoundException, AirflowSkipExceptio
 
 from warmup_tasks import nightly
 from warmup_tasks.errors import ConfigurationError, ContractError
+from warmup_tasks.identity import digest
 from warmup_tasks.runs import Run, wishes_of
-from warmup_tasks.settings import Site
+from warmup_tasks.settings import FleetFile, Site, validate
 
 log = logging.getLogger(__name__)
 
 FIRST_TASK = "begin"
 REDIS_CONNECTION = "warmup_redis"
 LAKE_CONNECTION = "warmup_lake"
+FLEET_CONNECTION = "warmup_fleet"
+API_KEY_VARIABLE = "WARMUP_ENGINE_API_KEY"
 LAKE_EXTRAS = ("lake", "fleet", "profiles", "log", "report")
 SUMMARY_MAX_BYTES = 65_536
 
@@ -71,7 +74,9 @@ def current_site() -> Site:
     """Return the site: ``WARMUP_*`` variables, over which Airflow connections win where they exist.
 
     ``warmup_redis`` is a Redis connection. ``warmup_lake`` is a generic connection whose extra JSON may say ``lake``,
-    ``fleet``, ``profiles``, ``log`` and ``report``: what the variable of that name would say.
+    ``fleet``, ``profiles``, ``log`` and ``report``: what the variable of that name would say. ``warmup_fleet`` is a
+    generic connection whose extra JSON is a whole fleet file; its password, where it has one, is the engines' API key,
+    which fleet files name as ``api_key_env: WARMUP_ENGINE_API_KEY``.
 
     Raises:
         ConfigurationError: lake, Redis or fleet stand nowhere, or a connection says something unknown.
@@ -81,6 +86,10 @@ def current_site() -> Site:
         env["WARMUP_REDIS_URL"] = redis_url(redis)
     if lake := _connection(LAKE_CONNECTION):
         env |= lake_variables(lake)
+    if fleet := _connection(FLEET_CONNECTION):
+        env |= fleet_variables(fleet)
+        if fleet.password:
+            os.environ[API_KEY_VARIABLE] = fleet.password
     return Site.from_environment(env)
 
 
@@ -169,6 +178,28 @@ def lake_variables(connection: Connection) -> dict[str, str]:
         known = ", ".join(LAKE_EXTRAS)
         raise ConfigurationError(f"connection {connection.conn_id!r}: unknown {', '.join(unknown)}; known: {known}")
     return {f"WARMUP_{name.upper()}": str(value) for name, value in extra.items()}
+
+
+def fleet_variables(connection: Connection) -> dict[str, str]:
+    """Return the variable that names the fleet of a ``warmup_fleet`` connection: a file beside Airflow's, by content.
+
+    A connection without extra holds the API key alone.
+
+    Raises:
+        ConfigurationError: the extra is no fleet file; the message names the field.
+    """
+    if not connection.extra_dejson:
+        return {}
+    fleet = validate(connection.extra_dejson, FleetFile, f"connection {connection.conn_id!r}")
+    text = fleet.model_dump_json(exclude_unset=True)
+    folder = Path(os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow") / "warmup-fleets"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{digest(text)[:16]}.json"
+    if not path.exists():
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    return {"WARMUP_FLEET": str(path)}
 
 
 def _connection(name: str) -> Connection | None:

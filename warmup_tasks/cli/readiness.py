@@ -8,7 +8,8 @@ import typer
 from warmup_tasks import upkeep
 from warmup_tasks.cli.common import Json, errors_for_people, out, print_json, show
 from warmup_tasks.errors import ConfigurationError
-from warmup_tasks.settings import Site, load_fleet
+from warmup_tasks.fleets import present_fleet
+from warmup_tasks.settings import Site
 from warmup_tasks.settings import validate as validated
 
 NOT_READY = 3
@@ -113,4 +114,4 @@ def agent(
     with errors_for_people():
         site = Site.from_environment()
         where: dict[str, Any] = {"port": port, "host": host, "poll_s": poll_s, "lake_uri": site.lake_uri}
-        serve(load_fleet(site.fleet_path), site.redis_url, **where)
+        serve(present_fleet(site), site.redis_url, look=lambda: present_fleet(site), **where)

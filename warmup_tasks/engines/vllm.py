@@ -27,6 +27,7 @@ from warmup_tasks.engines.base import (
     KvEvent,
 )
 from warmup_tasks.engines.metrics import parse_metrics
+from warmup_tasks.engines.tls import tls_context
 from warmup_tasks.engines.usage import whole_number
 from warmup_tasks.errors import ConfigurationError, GiveUpError, RejectItemError, RetryLaterError
 from warmup_tasks.items import PromptBody, Reason
@@ -59,7 +60,14 @@ class VllmEngine(Engine):
             if not key:
                 raise ConfigurationError(f"replica {replica.name}: set ${replica.api_key_env} to the engine's API key")
             headers["authorization"] = f"Bearer {key}"
-        self._client = httpx.AsyncClient(base_url=replica.url, headers=headers, limits=_LIMITS, timeout=None)  # noqa: S113 every call has a deadline
+        trusted = tls_context(replica)
+        self._client = httpx.AsyncClient(
+            base_url=replica.url,
+            headers=headers,
+            limits=_LIMITS,
+            timeout=None,  # noqa: S113 every call has a deadline
+            verify=trusted,
+        )
 
     async def capabilities(self, *, deadline_s: float) -> Capabilities:
         """Detect version, block size, capacity and endpoints; see :meth:`Engine.capabilities`."""

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.benchmarks.harness import BenchResult
-from warmup_tasks import identity, items, settings
+from warmup_tasks import fleet_sources, identity, items, settings
 from warmup_tasks.demand import tables as demand_tables
 from warmup_tasks.demand.tokens import TOKENS
 from warmup_tasks.lake import schemas
@@ -58,6 +58,9 @@ FILES: dict[str, type[BaseModel]] = {
     "fleet file": settings.FleetFile,
     "fleet file: model": settings.ModelSpec,
     "fleet file: replica": settings.ReplicaSpec,
+    "fleet file: TLS": fleet_sources.TlsSpec,
+    "fleet file: discovery by DNS": fleet_sources.DnsSource,
+    "fleet file: discovery by Kubernetes": fleet_sources.KubernetesSource,
     "fleet file: adapter": settings.AdapterSpec,
     "fleet file: tenant": settings.TenantSpec,
     "fleet file: embedder": identity.EmbedderIdentity,
