@@ -57,3 +57,30 @@ def test_a_pod_template_lies_beside_the_profiles_file(tmp_path):
     template = str(tmp_path / "pods" / "l4.yaml")
     assert route(here) == {"queue": "gpu.l4", "executor_config": {"pod_template_file": template}}
     assert route(nowhere) == {"queue": "gpu.l40"}
+
+
+@pytest.mark.parametrize("profile", ["large", "small"])
+def test_the_shipped_pod_templates_make_pods_beside_the_replicas(profile):
+    from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
+
+    (hardware,) = [known for known in load_profiles() if known.name == profile]
+    pod = PodGenerator.deserialize_model_file(route(hardware)["executor_config"]["pod_template_file"])
+    made = PodGenerator.construct_pod(
+        dag_id="nightly_warmup",
+        task_id=f"{profile}.twins",
+        pod_id="p",
+        try_number=1,
+        kube_image="",
+        date=None,
+        args=["python", "-m", "airflow.sdk.execution_time.execute_workload"],
+        pod_override_object=None,
+        base_worker_pod=pod,
+        namespace="ml",
+        scheduler_job_id="1",
+        run_id="r",
+    )
+    (container,) = made.spec.containers
+    assert (container.name, container.image) == ("base", "warmup-tasks")
+    assert made.spec.node_selector == {"warmup-profile": profile}
+    assert made.metadata.labels["warmup-profile"] == profile
+    assert container.args[-1].endswith("execute_workload")
