@@ -1,8 +1,8 @@
 """The heat map of up to 10^8 requests in the lake, against a plain DuckDB scan of the same two columns.
 
-DuckDB makes the requests itself, three days of them in order of time, with a daily wave and buckets by a power law, and
-streams them into the lake; heat, intensity and dispersion (spec 2.1) are computed from there, as a night does. Memory is
-that of a fresh process: its peak, libraries included. Nothing is held but the cells, at most 64 a window.
+DuckDB makes the requests itself, three days of them in order of time, a daily wave, buckets by a power law, and streams
+them into the lake; heat, intensity and dispersion (spec 2.1) are computed from there, as a night does. Memory is that
+of a fresh process: its peak, libraries included. Nothing is held but the cells, at most 64 a window.
 """
 
 from concurrent.futures import ProcessPoolExecutor
