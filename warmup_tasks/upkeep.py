@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from warmup_tasks.errors import ConfigurationError, ContractError
 from warmup_tasks.fleets import present_fleet
-from warmup_tasks.settings import Site, load_fleet
+from warmup_tasks.settings import Site
 
 if TYPE_CHECKING:
     import redis as redis_client
