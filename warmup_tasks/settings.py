@@ -267,20 +267,18 @@ class RunPolicy(Strict):
     mark_life_s: int = Field(8 * 3600, ge=60, description="Upper limit of a mark's life.")
     request_deadline_s: float = Field(120.0, gt=0)
     turn_wait_s: float = Field(1800.0, ge=0, description="For a replica that another task works on, then try later.")
-    min_uses: int = Field(2, ge=1, description="A prefix or prompt seen fewer times is not worth warming.")
     is_paced: bool = Field(False, description="Spare live traffic: prefill within a cap a minute, in small steps.")
     slo_ttft_ms: float = Field(1000.0, gt=0, description="P99 of live traffic; above it a paced run stands still.")
     target_ttft_ms: float = Field(500.0, gt=0, description="P99 of live traffic up to which a paced run has its base.")
     pace_share: float = Field(0.5, gt=0, le=1, description="The base: so much of what the replica can prefill.")
     pace_step_tokens: int = Field(256, ge=1, description="A prefix goes in such steps beside live traffic.")
     pace_wait_s: float = Field(900.0, gt=0, description="Without room for so long an item is given up.")
+    min_uses: int = Field(2, ge=1, description="A prefix or prompt seen fewer times is not worth warming.")
     required_evidence: list[IdentityPart] = Field(
         ["weights_revision", "adapter_version"],
         description="Identity fields that must be observed, or reported without contradiction; others are shown.",
     )
 
-
-class RunRequest(Strict):
     @model_validator(mode="after")
     def _target_below_slo(self) -> Self:
         if self.target_ttft_ms >= self.slo_ttft_ms:
@@ -288,6 +286,7 @@ class RunRequest(Strict):
         return self
 
 
+class RunRequest(Strict):
     """What an operator asks of one run; the Airflow Params form is generated from it."""
 
     as_of: datetime | None = Field(
