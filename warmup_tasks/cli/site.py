@@ -50,6 +50,8 @@ def ui(
                 "password": site.airflow.password,
                 "dags": dags,
                 "as_of": site.as_of.isoformat(),
+                "agent": site.agent_url,
+                "reports": str(site.folder / "airflow" / "warmup-reports"),
                 "logs": str(site.folder / "airflow" / "parts"),
             }
             _show(shown, is_json)
@@ -65,6 +67,8 @@ def _show(shown: dict[str, Any], is_json: bool) -> None:
         "login": f"{shown['user']} / {shown['password']}",
         "DAGs": f"{', '.join(shown['dags'])} (all unpaused; tonight's run has begun)",
         "by hand": f"trigger nightly_warmup with as_of {shown['as_of']}: the log has requests before and after it",
+        "reports": f"{shown['reports']}/<run>/report.html",
+        "agent": f"{shown['agent']}/ready and /metrics",
         "output": shown["logs"],
     }
     for name, text in lines.items():

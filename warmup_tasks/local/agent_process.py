@@ -13,7 +13,9 @@ from warmup_tasks.settings import FleetFile, Site
 AGENT_DEADLINE_S = 60.0
 
 
-def start_agent(site: Site, found: FleetFile, log_path: Path, stack: ExitStack | None = None) -> processes.Process:
+def start_agent(
+    site: Site, found: FleetFile, log_path: Path, stack: ExitStack | None = None, port: int = 0
+) -> processes.Process:
     """Start the agent of a site and wait until every replica's epoch is published.
 
     Args:
@@ -21,11 +23,12 @@ def start_agent(site: Site, found: FleetFile, log_path: Path, stack: ExitStack |
         found: the fleet.
         log_path: of its output.
         stack: ends it; None leaves that to the caller.
+        port: that it answers on; 0 takes a free one.
 
     Raises:
         GiveUpError: it ended, or a replica's epoch is still unknown after a while.
     """
-    command = [sys.executable, "-m", "warmup_tasks.agent", "--port", str(processes.free_port())]
+    command = [sys.executable, "-m", "warmup_tasks.agent", "--port", str(port or processes.free_port())]
     agent = processes.start("the agent", command, log_path, {**os.environ, **site.to_environment()}, append=True)
     if stack is not None:
         stack.enter_context(agent)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
@@ -30,6 +31,14 @@ MIGRATE_DEADLINE_S = 240.0
 START_DEADLINE_S = 300.0
 STOP_GRACE_S = 15.0
 WORKER_NAME = "WARMUP_WORKER_NAME"
+
+POLICY = """from datetime import timedelta
+
+
+def task_policy(task):
+    task.retry_delay = timedelta(seconds={seconds})
+    task.retry_exponential_backoff = 1.0
+"""
 
 Tell = Callable[[str], None]
 
@@ -55,7 +64,12 @@ class AirflowSite:
         broker_url: of the Redis that carries Celery's messages; needed with workers.
         workers: Celery workers; without any the scheduler runs tasks itself.
         settings: further settings of Airflow, as variables; they win over those shipped in ``include/airflow.env``.
+        retry_pause: pause before a task is tried again, in place of the DAG's own.
         tell: called with the name of each step of starting.
+        port: of the API server; 0 takes a free one.
+        password: of the login.
+        parts: what runs, by name.
+        api: Airflow's REST interface.
     """
 
     folder: Path
@@ -65,6 +79,7 @@ class AirflowSite:
     broker_url: str = ""
     workers: Sequence[Worker] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    retry_pause: timedelta | None = None
     tell: Tell = lambda _: None
     port: int = 0
     password: str = field(default_factory=lambda: secrets.token_urlsafe(12))
@@ -93,6 +108,7 @@ class AirflowSite:
         passwords = Path(self._environment["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"])
         passwords.touch(mode=0o600)
         passwords.write_text(json.dumps({USER: self.password}), encoding="utf-8")
+        self._set_retry_pause()
         self.tell("migrating Airflow's database")
         self._migrate()
         names = [*PARTS, *(worker.name for worker in self.workers)]
@@ -170,6 +186,15 @@ class AirflowSite:
                 code = None
             if code != 0:
                 raise GiveUpError(f"Airflow's database could not be migrated:\n{p.tail()}")
+
+    def _set_retry_pause(self) -> None:
+        """Leave Airflow a policy for all tasks; it looks for one in its home."""
+        policy = self.folder / "config" / "airflow_local_settings.py"
+        if self.retry_pause is None:
+            policy.unlink(missing_ok=True)
+            return
+        policy.parent.mkdir(exist_ok=True)
+        policy.write_text(POLICY.format(seconds=self.retry_pause.total_seconds()), encoding="utf-8")
 
     def _variables(self) -> dict[str, str]:
         return {

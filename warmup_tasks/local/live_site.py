@@ -19,7 +19,7 @@ from warmup_tasks.local.agent_process import start_agent
 from warmup_tasks.local.airflow_api import AirflowApi
 from warmup_tasks.local.airflow_site import AirflowSite, Worker
 from warmup_tasks.local.postgres_server import PostgresServer
-from warmup_tasks.local.processes import Process
+from warmup_tasks.local.processes import Process, free_port
 from warmup_tasks.local.redis_server import RedisServer
 from warmup_tasks.local.traffic import traffic_of
 from warmup_tasks.resources import dags_path, include_path
@@ -43,6 +43,7 @@ class LiveSite:
         replicas_per_profile: engine doubles of each profile.
         workers: Celery workers; without any the scheduler runs tasks itself.
         settings: further settings of Airflow, as variables.
+        retry_pause: pause before a task is tried again, in place of the DAG's own.
         scale: traffic of the sample log; 1.0 is about 5,000 requests.
         tell: called with the name of each step of starting.
     """
@@ -54,6 +55,7 @@ class LiveSite:
     replicas_per_profile: int = 1
     workers: Sequence[Worker] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    retry_pause: timedelta | None = None
     scale: float = 1.0
     port: int = 0
     tell: Callable[[str], None] = lambda _: None
@@ -66,12 +68,18 @@ class LiveSite:
     agent: Process = field(init=False)
     airflow: AirflowSite = field(init=False)
     as_of: datetime = field(init=False)
+    _agent_port: int = field(init=False, default=0)
     _stack: ExitStack = field(init=False, default_factory=ExitStack)
 
     @property
     def api(self) -> AirflowApi:
         """Airflow's REST interface."""
         return self.airflow.api
+
+    @property
+    def agent_url(self) -> str:
+        """Where the agent answers readiness probes."""
+        return f"http://127.0.0.1:{self._agent_port}"
 
     def start(self) -> Self:
         """Start every part, in the order of what needs what.
@@ -115,6 +123,7 @@ class LiveSite:
             broker_url=broker_url,
             workers=self.workers,
             settings=self.settings,
+            retry_pause=self.retry_pause,
             tell=self.tell,
             port=self.port,
         )
@@ -127,7 +136,8 @@ class LiveSite:
 
     def start_agent(self) -> None:
         """Start the agent, or start it again, and wait until it publishes every epoch."""
-        self.agent = start_agent(self.site, self.fleet, self.folder / "agent.log")
+        self._agent_port = self._agent_port or free_port()
+        self.agent = start_agent(self.site, self.fleet, self.folder / "agent.log", port=self._agent_port)
 
     def restart_replica(self, name: str) -> None:
         """Kill a replica and start it again at its address: with an empty cache, in a new epoch."""
