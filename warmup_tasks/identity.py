@@ -372,3 +372,8 @@ def is_permanent(key: str) -> bool:
     Adapter entries end by invalidation only (spec 1.2); the list of namespaces is one key, trimmed at every write.
     """
     return key == NAMESPACES_KEY or re.match(rf"{KEY_SCHEMA}:\{{[^:}}]+:[0-9a-f]+\}}:lora:", key) is not None
+
+
+def run_figures_key() -> str:
+    """Return the key of the newest run's figures."""
+    return f"{KEY_SCHEMA}:{{runs}}:newest"

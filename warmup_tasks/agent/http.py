@@ -5,6 +5,7 @@ Nothing here judges: readiness is what ``serving/readiness.py`` says.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import redis
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -16,7 +17,8 @@ from starlette.routing import Route
 from warmup_tasks.agent.metrics import AgentMetrics
 from warmup_tasks.errors import WarmupError
 from warmup_tasks.serving.events import EventStream
-from warmup_tasks.serving.readiness import Verdict, is_ready
+from warmup_tasks.serving.readiness import ReadinessStore, Verdict, is_ready
+from warmup_tasks.serving.run_figures import RunFiguresStore
 from warmup_tasks.settings import FleetFile
 
 
@@ -27,7 +29,11 @@ def build_app(client: redis.Redis, fleet: FleetFile, metrics: AgentMetrics) -> S
     missing. Redis being away is 503: not ready.
     """
     surface = _Surface(
-        lambda model, replica: _verdict(client, model, replica), lambda: _outcomes(client), fleet, metrics
+        lambda model, replica: _verdict(client, model, replica),
+        lambda: _outcomes(client),
+        lambda: _left(client, metrics),
+        fleet,
+        metrics,
     )
     routes = [
         Route("/ready", surface.ready),
@@ -42,11 +48,13 @@ class _Surface:
         self,
         ask: Callable[[str, str], Verdict],
         outcomes: Callable[[], dict[str, int]],
+        show_left: Callable[[], None],
         fleet: FleetFile,
         metrics: AgentMetrics,
     ) -> None:
         self._ask = ask
         self._outcomes = outcomes
+        self._show_left = show_left
         self._fleet = fleet
         self._metrics = metrics
 
@@ -67,6 +75,7 @@ class _Surface:
             self._metrics.is_ready.labels(replica.model, replica.name).set(verdict.is_ready)
         for outcome, count in (await asyncio.to_thread(self._outcomes)).items():
             self._metrics.outcomes.labels(outcome).set(count)
+        await asyncio.to_thread(self._show_left)
         return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -82,3 +91,12 @@ def _outcomes(client: redis.Redis) -> dict[str, int]:
         return EventStream(client).outcomes()
     except WarmupError:
         return {}
+
+
+def _left(client: redis.Redis, metrics: AgentMetrics) -> None:
+    """Show what runs left behind; nothing of it while Redis is away."""
+    run, records = None, []
+    with suppress(WarmupError):
+        run, records = RunFiguresStore(client).read(), list(ReadinessStore(client).records())
+    metrics.runs.show_run(run)
+    metrics.runs.show_readiness(records)

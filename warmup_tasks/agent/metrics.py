@@ -2,6 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from warmup_tasks.agent.run_metrics import RunMetrics
 from warmup_tasks.signals import Rolling
 
 
@@ -50,6 +51,8 @@ class AgentMetrics:
             "warmup_reactions", "What became of events: fired, or why not; over the whole site, by Redis' count.",
             ["outcome"], registry=self.registry,
         )  # fmt: skip
+
+        self.runs = RunMetrics(self.registry)
 
     def show(self, replica: str, figures: Rolling) -> None:
         """Show a replica's live figures."""
