@@ -5,6 +5,7 @@ prompts). Each is idempotent: a second call with the same arguments leaves the s
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,12 @@ from warmup_tasks.runs import Run, time_of
 from warmup_tasks.settings import FleetFile, RunPolicy, RunRequest, Site, load_profiles
 
 if TYPE_CHECKING:
+    from warmup_tasks.serving.run_figures import RunFigures
     from warmup_tasks.sources.options import ReadOptions
     from warmup_tasks.tuning.replicas import Replicas
     from warmup_tasks.tuning.traffic import NameOf
 
+_log = logging.getLogger(__name__)
 Summary = dict[str, Any]
 Progress = Callable[[int, int], None]
 Tokenize = Callable[[list[tuple[PromptBody, str]]], list[list[int] | RejectItemError]]
@@ -299,7 +302,7 @@ def publish_profile(site: Site, run: Run, profile: str) -> Summary:
 def report(
     site: Site, run: Run, folder: str, stages_s: dict[str, float] | None = None, task_count: int | None = None
 ) -> Summary:
-    """Write ``summary.json`` and ``report.html`` into ``folder`` and return the summary.
+    """Write ``summary.json`` and ``report.html`` into ``folder``, tell whoever watches, and return the summary.
 
     Args:
         site: the site.
@@ -310,12 +313,27 @@ def report(
     """
     from warmup_tasks.lake import Lake
     from warmup_tasks.reporting import report_tables, summarise, write_report
+    from warmup_tasks.reporting.told import run_figures
 
     lake = Lake(site.lake_uri)
     summary = summarise(lake, run, stages_s=stages_s, task_count=task_count)
     write_report(summary, report_tables(lake, run), folder)
+    _tell(site, run_figures(summary, _now()))
     result: Summary = summary.model_dump(mode="json")
     return result
+
+
+def _tell(site: Site, figures: "RunFigures") -> None:
+    """Leave a run's figures for monitoring; the report stands without it."""
+    from warmup_tasks.errors import WarmupError
+    from warmup_tasks.serving import connect
+    from warmup_tasks.serving.run_figures import RunFiguresStore
+
+    try:
+        with connect(site.redis_url) as redis:
+            RunFiguresStore(redis).put(figures)
+    except WarmupError as error:
+        _log.warning("nobody is told of run %s: %s", figures.run_id, error)
 
 
 def twins_and_waves(site: Site, run: Run) -> Summary:

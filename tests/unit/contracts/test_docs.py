@@ -166,6 +166,7 @@ def test_key_forms_are_listed_as_the_code_makes_them():
         "announced": identity.announced_key(),
         "outcomes": identity.outcomes_key(),
         "reaction": identity.reaction_key("<replica>"),
+        "run figures": identity.run_figures_key(),
         "identity record": identity.identity_record_key("<identity>"),
         "index": identity.index_key(space),
         "namespaces": identity.NAMESPACES_KEY,
