@@ -5,13 +5,14 @@ and returns a small summary (never data, never prompts). No decision is taken he
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from warmup_tasks.errors import ConfigurationError, ContractError
 from warmup_tasks.fleets import present_fleet
-from warmup_tasks.settings import Site
+from warmup_tasks.settings import RunPolicy, Site
 
 if TYPE_CHECKING:
     import redis as redis_client
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from warmup_tasks.serving.namespaces import Reach
 
 Summary = dict[str, Any]
+_SURVEYS = 20  # one may have asked a single replica
 
 
 def status(site: Site) -> Summary:
@@ -63,24 +65,36 @@ def invalidate(site: Site, reach: "Reach", *, is_dry_run: bool = False) -> Summa
 
 
 def recheck(site: Site, max_prefixes: int | None = None, replicas: list[str] | None = None) -> Summary:
-    """Look again at what marks say of replicas, shortly before the peak: renew what holds, void the rest."""
+    """Look again at what marks say of replicas, shortly before the peak: renew what holds, void the rest.
+
+    Live traffic is spared: what is asked for goes at a pace.
+    """
     from warmup_tasks.engines.connect import open_engine
     from warmup_tasks.lake import Lake
     from warmup_tasks.serving import connect
     from warmup_tasks.validation.recheck import recheck as look_again
+    from warmup_tasks.warming.paced import Pace
 
     lake, fleet = Lake(site.lake_uri), present_fleet(site)
+    pace = Pace(RunPolicy(), _speeds(lake), open_engine)
     with connect(site.redis_url) as redis:
         look = look_again(
             lake,
             fleet,
-            open_engine=open_engine,
+            open_engine=pace.open_engine,
             redis=redis,
             now=_now,
             max_prefixes=max_prefixes,
             replicas=replicas or [],
         )
         return asyncio.run(look)
+
+
+def recheck_profile(site: Site, profile: str, replicas: Sequence[str] = ()) -> Summary:
+    """Look again at the marks on the replicas of one hardware profile; of those named, where any are."""
+    fleet = present_fleet(site)
+    mine = [one.name for one in fleet.replicas if one.profile == profile and (not replicas or one.name in replicas)]
+    return recheck(site, replicas=mine) if mine else {}
 
 
 def collect(site: Site, older_than: timedelta, *, is_dry_run: bool = False) -> Summary:
@@ -142,6 +156,18 @@ def _identity_tables(lake: "Lake", profiles: dict[str, str]) -> dict[str, dict[s
             if profiles.get(replica) == profile:
                 tables[replica] = {row["field"]: _in_words(row) for row in rows}
     return tables
+
+
+def _speeds(lake: "Lake") -> dict[str, float]:
+    """Return replica → prefill in ms a token, by the newest survey that asked it."""
+    from warmup_tasks.items import ReplicaState
+    from warmup_tasks.lake.schemas import from_table
+
+    speeds: dict[str, float] = {}
+    for name in sorted(lake.partitions("replicas"))[-_SURVEYS:]:
+        states = from_table(lake.read(f"replicas/{name}", "replicas"), ReplicaState)
+        speeds |= {state.replica: state.prefill_ms_per_token for state in states}
+    return speeds
 
 
 def _in_words(row: dict[str, str | None]) -> str:

@@ -45,8 +45,8 @@ def night(steps: Steps, one_profile: dict[str, str], monkeypatch: pytest.MonkeyP
     steps.summary["shards"].pop("large")
     monkeypatch.setattr(time, "sleep", lambda seconds, nap=time.sleep: nap(min(seconds, 0.01)))
 
-    def run(conf: dict[str, Any] | None = None, **options: Any) -> DagRunResult:
+    def run(conf: dict[str, Any] | None = None, dag_id: str = "nightly_warmup", **options: Any) -> DagRunResult:
         places: dict[str, Any] = {"airflow_home": HOME, "dags_folder": DAGS, "env": one_profile}
-        return run_dag("nightly_warmup", conf or {}, retry_pause=timedelta(0), **(places | options))
+        return run_dag(dag_id, conf or {}, retry_pause=timedelta(0), **(places | options))
 
     return run

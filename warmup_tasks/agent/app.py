@@ -25,6 +25,7 @@ from warmup_tasks.serving.connection import connect
 from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.serving.events import EventStream
 from warmup_tasks.serving.lease import Leases
+from warmup_tasks.serving.replica_turns import lease_of
 from warmup_tasks.settings import FleetFile, validate
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ async def run(
         epochs, stream, leases = EpochStore(client), EventStream(client), Leases(client)
 
         def is_warming(replica: str) -> bool:
-            return leases.holder(f"replica:{replica}") is not None
+            return leases.holder(lease_of(replica)) is not None
 
         label, thresholds = secrets.token_hex(8), Thresholds(lake_uri, settings)
         watches: list[ReplicaWatch | CacheWatch | Thresholds | MemberWatch] = [thresholds]

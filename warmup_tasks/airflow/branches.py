@@ -50,6 +50,19 @@ def stage(profiles: Sequence[HardwareProfile], done: Any, *, is_measured: bool =
     return Stage(surveyed, planned, published, served)
 
 
+def waves(hardware: HardwareProfile, first: list[XComArg], done: Any) -> XComArg:
+    """Wire the waves of one profile, one after the other, all after ``first``; return the last one's shards."""
+    before: list[XComArg] = []
+    for wave in WAVES:
+        with TaskGroup(f"wave_{wave}"):
+            listed = tasks.shards(hardware.name, wave)
+            shard = tasks.warm.override(**route(hardware)).expand(shard=listed)
+        first >> listed
+        before >> shard >> done
+        before = [shard]
+    return before[-1]
+
+
 def _branch(
     hardware: HardwareProfile, group: str, allowed: XComArg, probed: EmptyOperator, done: Any, *, is_measured: bool
 ) -> XComArg:
@@ -65,14 +78,7 @@ def _branch(
         served = tasks.worker(name, hardware.queue)
         asked = tasks.twins.override(**there)(name)
         warmed, seen = after_all("warmed"), tasks.probe.override(**there)(name)
-        before: list[XComArg] = []
-        for wave in WAVES:
-            with TaskGroup(f"wave_{wave}"):
-                listed = tasks.shards(name, wave)
-                shard = tasks.warm.override(**there).expand(shard=listed)
-            asked >> listed
-            before >> shard >> done
-            before = [shard]
+        shard = waves(hardware, [asked], done)
         allowed >> [served, asked]
         served >> asked
         if is_measured:

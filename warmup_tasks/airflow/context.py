@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from airflow.sdk import Connection, get_current_context
@@ -20,6 +20,9 @@ from warmup_tasks.errors import ConfigurationError, ContractError
 from warmup_tasks.identity import digest
 from warmup_tasks.runs import Run, wishes_of
 from warmup_tasks.settings import FleetFile, Site, validate
+
+if TYPE_CHECKING:
+    import redis
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +94,21 @@ def current_site() -> Site:
         if fleet.password:
             os.environ[API_KEY_VARIABLE] = fleet.password
     return Site.from_environment(env)
+
+
+def open_redis() -> "redis.Redis":
+    """Return a client of the site's Redis, for what needs nothing else of the site.
+
+    Raises:
+        ConfigurationError: Redis stands neither in a connection nor in the environment.
+    """
+    from warmup_tasks.serving import connect
+
+    found = _connection(REDIS_CONNECTION)
+    url = redis_url(found) if found else os.environ.get("WARMUP_REDIS_URL")
+    if not url:
+        raise ConfigurationError(f"give the connection {REDIS_CONNECTION!r}, or set WARMUP_REDIS_URL")
+    return connect(url)
 
 
 def call(step: Callable[..., Summary], *arguments: Any) -> Summary:

@@ -4,6 +4,7 @@ A run that warms one replica or renews some answers need not read three days of 
 since are put in; nothing else changes.
 """
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,7 +39,7 @@ def take_over(lake: Lake, run: Run) -> tuple[str, Row]:
         ConfigurationError: there is no such demand.
     """
     asked = run.request.demand_of or NEWEST
-    source = newest_demand(lake, run) if asked == NEWEST else asked
+    source = newest_demand(lake, run.as_of, run.request.models, run.policy.lookback_s) if asked == NEWEST else asked
     if source is None or lake.latest("demand", source) is None:
         known = f"no demand of run {asked!r} is in the lake" if asked != NEWEST else "no earlier run left its demand"
         raise ConfigurationError(f"demand_of: {known}; run nightly_warmup first")
@@ -49,21 +50,28 @@ def take_over(lake: Lake, run: Run) -> tuple[str, Row]:
     return lake.publish("demand", run.run_id, published, summary), summary
 
 
-def newest_demand(lake: Lake, run: Run) -> str | None:
-    """Return the newest run before ``run`` that worked out a demand of its models, not older than its lookback."""
-    oldest = run.as_of.timestamp() - run.policy.lookback_s
+def newest_demand(lake: Lake, as_of: datetime, models: Collection[str], within_s: float) -> str | None:
+    """Return the newest run that worked out a demand of some models for ``within_s`` before ``as_of``, or None.
+
+    Args:
+        lake: holds the demand of runs.
+        as_of: no run of later.
+        models: all of them must have been served then.
+        within_s: older demand counts no more, in s.
+    """
     for name in sorted(lake.partitions("demand"), reverse=True):
-        if name == run.run_id or name.partition("-")[0] > f"{run.as_of:%Y%m%dT%H%M%SZ}":
+        age_s = (as_of - _time(name)).total_seconds()
+        if age_s < 0:
             continue
         meta = lake.meta(f"demand/{name}")
         is_whole = "taken_from" not in meta and meta.get("lookback_s", 0) >= LEAST_LOOKBACK_S
-        if is_whole and set(run.request.models) <= set(meta["step_tokens"]):
-            return name if _time(name) >= oldest else None
+        if is_whole and set(models) <= set(meta["step_tokens"]):
+            return name if age_s <= within_s else None
     return None
 
 
-def _time(run_id: str) -> float:
-    return datetime.strptime(run_id.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+def _time(run_id: str) -> datetime:
+    return datetime.strptime(run_id.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
 
 
 def _corrected(intents: pa.Table, corrections: list[Row]) -> pa.Table:

@@ -38,7 +38,7 @@ def read_window(lake: Lake, run: Run, fleet: FleetFile) -> Window:
     which rates are taken, is never so little that a forecast multiplies what it saw.
     """
     since = run.as_of - timedelta(seconds=run.policy.lookback_s)
-    source = _days(lake, "requests", since, run.as_of) or REQUESTS.empty_table()
+    source = days(lake, "requests", since, run.as_of) or REQUESTS.empty_table()
     bounds = {"since": since, "as_of": run.as_of}
     logged = lake.query(sql("demand/models"), {"requests": source}, bounds).to_pylist()
     served, not_served = _served(logged, fleet)
@@ -52,7 +52,7 @@ def read_window(lake: Lake, run: Run, fleet: FleetFile) -> Window:
 
 def read_feedback(lake: Lake, run: Run) -> list[dict[str, Any]]:
     """Return the corrections that hold at as_of (``sql/demand/corrections.sql``), whatever day they came on."""
-    source = _days(lake, "feedback", datetime(1970, 1, 1, tzinfo=UTC), run.as_of)
+    source = days(lake, "feedback", datetime(1970, 1, 1, tzinfo=UTC), run.as_of)
     if not source:
         return []
     rows: list[dict[str, Any]] = lake.query(
@@ -61,7 +61,8 @@ def read_feedback(lake: Lake, run: Run) -> list[dict[str, Any]]:
     return rows
 
 
-def _days(lake: Lake, dataset: str, since: datetime, until: datetime) -> list[str]:
+def days(lake: Lake, dataset: str, since: datetime, until: datetime) -> list[str]:
+    """Return the references of a data set's days from ``since`` to ``until``, its table named like the data set."""
     first, last = f"{since:%Y-%m-%d}", f"{until:%Y-%m-%d}"
     return [f"{dataset}/{day}:{dataset}" for day in lake.partitions(dataset) if first <= day <= last]
 

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 _ASK = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now - ARGV[2])) do
+for _, gone in ipairs(redis.call('ZRANGE', KEYS[2], '-inf', now - ARGV[2], 'BYSCORE')) do
   redis.call('ZREM', KEYS[1], gone)
   redis.call('ZREM', KEYS[2], gone)
 end
@@ -88,7 +88,7 @@ class ReplicaTurns:
 
     async def _taken(self, replica: str) -> Lease:
         loop = asyncio.get_running_loop()
-        name, holder = f"replica:{replica}", f"{self._task}:{secrets.token_hex(6)}"
+        name, holder = lease_of(replica), f"{self._task}:{secrets.token_hex(6)}"
         give_up_at = loop.time() + self._wait_s
         try:
             while (lease := await asyncio.to_thread(self._try, name, holder)) is None:
@@ -134,6 +134,11 @@ class ReplicaTurns:
             await asyncio.to_thread(self._leases.release, lease)
         except RetryLaterError as error:
             _log.warning("%s: %s; it ends by itself within %g s", lease.name, error, self._ttl_s)
+
+
+def lease_of(replica: str) -> str:
+    """Return the name of the lease behind the turn on a replica."""
+    return f"replica:{replica}"
 
 
 def _queue(name: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import redis as redis_client
 
-from warmup_tasks.items import Mark, PlanRow
+from warmup_tasks.items import ItemKind, Mark, PlanRow
 from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.serving.marks import MarkStore
 from warmup_tasks.serving.readiness import ReadinessRecord, ReadinessStore
@@ -20,11 +20,13 @@ def write_readiness(night: Night, redis: redis_client.Redis, moment: datetime) -
 
     It counts marks as they stand, so a run that published nothing new still corrects what an earlier one claimed. A
     record ends when so many of its marks have ended that the rest is too few. What a newer plan says of a replica
-    stands, and the older one has nothing to add.
+    stands, and the older one has nothing to add. A run for other kinds than prefixes does not speak of replicas.
 
     Raises:
         RetryLaterError: Redis does not answer.
     """
+    if night.run.request.kinds and ItemKind.KV_PREFIX not in night.run.request.kinds:
+        return {}
     store, epochs = ReadinessStore(redis), EpochStore(redis)
     newer = store.newer(night.run.as_of, moment)
     summary: dict[str, dict[str, Any]] = {}

@@ -24,7 +24,7 @@ from warmup_tasks.items import PromptBody, ReplicaState
 from warmup_tasks.lake.schemas import from_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import ReplicaSpec
+from warmup_tasks.settings import ReplicaSpec, RunPolicy
 from warmup_tasks.warming.pacer import WINDOW_S, Pacer
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Pace:
     """Opens paced engines for one step and keeps their accounts.
 
     Args:
-        run: gives the policy.
+        policy: SLO, target, steps.
         prefill_ms_per_token: replica → what the survey measured.
         open_engine: opens a replica.
         in_steps: whether a prefix may go in steps, which is right for warming and wrong for looking: each step warms
@@ -45,13 +45,13 @@ class Pace:
 
     def __init__(
         self,
-        run: Run,
+        policy: RunPolicy,
         prefill_ms_per_token: Mapping[str, float],
         open_engine: Callable[[ReplicaSpec], Engine],
         *,
         in_steps: bool = False,
     ) -> None:
-        self._policy, self._speeds, self._open = run.policy, prefill_ms_per_token, open_engine
+        self._policy, self._speeds, self._open = policy, prefill_ms_per_token, open_engine
         self._in_steps = in_steps
         self._pacers: dict[str, Pacer] = {}
 
@@ -64,7 +64,7 @@ class Pace:
         if run.policy.is_paced:
             states = from_table(lake.read(f"replicas/{run.run_id}", "replicas"), ReplicaState)
         speeds = {state.replica: state.prefill_ms_per_token for state in states}
-        return cls(run, speeds, open_engine, in_steps=in_steps)
+        return cls(run.policy, speeds, open_engine, in_steps=in_steps)
 
     def open_engine(self, replica: ReplicaSpec) -> Engine:
         """Return the engine of a replica, at the pace that its live traffic allows."""
