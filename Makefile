@@ -63,6 +63,7 @@ lint: $(DEV)
 lock:
 	@uv pip compile $(LOCK_FLAGS) pyproject.toml --group dev $(LOCKS)/build.in -o $(LOCKS)/dev.txt
 	@uv pip compile $(LOCK_FLAGS) -c $(LOCKS)/dev.txt pyproject.toml --extra celery --extra postgres $(LOCKS)/build.in -o $(LOCKS)/control-plane.txt
+	@uv pip compile $(LOCK_FLAGS) -c $(LOCKS)/dev.txt pyproject.toml --extra celery --extra postgres --extra kubernetes $(LOCKS)/build.in -o $(LOCKS)/kubernetes.txt
 
 clean:
 	@rm -rf out .mypy_cache .ruff_cache .pytest_cache
