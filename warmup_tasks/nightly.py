@@ -222,9 +222,13 @@ def replay(site: Site, run: Run, profile: str, arm: str) -> Summary:
     from warmup_tasks.engines.connect import open_engine
     from warmup_tasks.lake import Lake
     from warmup_tasks.replay.measured import replay as replay_requests
+    from warmup_tasks.serving import connect
+    from warmup_tasks.serving.replica_turns import ReplicaTurns
 
-    fleet = fleet_of(site, run)
-    _, summary = asyncio.run(replay_requests(Lake(site.lake_uri), run, profile, arm, fleet, open_engine=open_engine))
+    lake, fleet = Lake(site.lake_uri), fleet_of(site, run)
+    with connect(site.redis_url) as redis:
+        turns = ReplicaTurns(redis, f"{run.run_id}.{profile}.replay_{arm}", wait_s=run.policy.turn_wait_s)
+        _, summary = asyncio.run(replay_requests(lake, run, profile, arm, fleet, open_engine=open_engine, turns=turns))
     return summary
 
 

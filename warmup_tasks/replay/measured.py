@@ -22,6 +22,7 @@ from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.resources import sql
 from warmup_tasks.runs import Run
+from warmup_tasks.serving.replica_turns import ReplicaTurns
 from warmup_tasks.settings import FleetFile, ReplicaSpec
 
 ARMS = ("cold", "warm")
@@ -38,6 +39,7 @@ async def replay(
     fleet: FleetFile,
     *,
     open_engine: OpenEngine,
+    turns: ReplicaTurns,
 ) -> tuple[str, dict[str, Any]]:
     """Replay the requests of [as_of, as_of + measure_window_s) and publish ``replay/<run_id>.<profile>.<arm>``.
 
@@ -51,22 +53,26 @@ async def replay(
         arm: ``cold`` or ``warm``.
         fleet: the fleet file.
         open_engine: opens a replica.
+        turns: no other task works on a replica while it is replayed to.
 
     Returns:
         The reference and a summary: requests sent, not sent, failed, and the tokens that engines computed.
 
     Raises:
         ConfigurationError: ``arm`` has another name.
-        RetryLaterError: none of the profile's replicas answered any request.
+        RetryLaterError: none of the profile's replicas answered any request, or others work on one for too long.
     """
     if arm not in ARMS:
         raise ConfigurationError(f"arm: {arm!r} is neither 'cold' nor 'warm'")
     logged = _requests(lake, run)
     replicas = _replicas(run, fleet, profile)
     dealt = _deal(logged, replicas, run, fleet)
-    parts = await asyncio.gather(
-        *(_on_replica(replica, dealt[replica.name], run, fleet, arm, open_engine) for replica in replicas)
-    )
+
+    async def one(replica: ReplicaSpec) -> list[ReplayRow]:
+        async with turns.on(replica.name):
+            return await _on_replica(replica, dealt[replica.name], run, fleet, arm, open_engine)
+
+    parts = await asyncio.gather(*(one(replica) for replica in replicas if replica.name in dealt))
     rows = sorted((row for part in parts for row in part), key=lambda row: (row.replica, row.request_id))
     if rows and all(row.error == Reason.ENGINE_UNAVAILABLE for row in rows):
         raise RetryLaterError(f"no replica of profile {profile!r} answered")
@@ -125,8 +131,6 @@ async def _on_replica(
     arm: str,
     open_engine: OpenEngine,
 ) -> list[ReplayRow]:
-    if not logged:
-        return []
     rows = []
     deadline_s = run.policy.request_deadline_s
     async with open_engine(replica) as engine:

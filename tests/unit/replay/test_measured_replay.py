@@ -18,6 +18,7 @@ from warmup_tasks.identity import SaltMode
 from warmup_tasks.items import PromptBody, Reason, ReplayRow
 from warmup_tasks.lake.schemas import REQUESTS, from_table
 from warmup_tasks.replay.measured import replay
+from warmup_tasks.serving.replica_turns import ReplicaTurns
 from warmup_tasks.settings import AdapterSpec, TenantSpec
 
 SYSTEM = "You are the support desk of a harbour. " * 20
@@ -61,7 +62,9 @@ def log(night: SmallNight, *rows: dict[str, Any]) -> None:
 
 
 def run(night: SmallNight, arm: str) -> tuple[list[ReplayRow], dict[str, Any]]:
-    ref, summary = asyncio.run(replay(night.lake, night.run, PROFILE, arm, night.fleet, open_engine=open_engine))
+    turns = ReplicaTurns(night.redis, "replay", wait_s=10)
+    work = replay(night.lake, night.run, PROFILE, arm, night.fleet, open_engine=open_engine, turns=turns)
+    ref, summary = asyncio.run(work)
     return from_table(night.lake.read(ref, "replay"), ReplayRow), summary
 
 

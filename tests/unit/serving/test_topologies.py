@@ -3,6 +3,7 @@
 Each time the same things are done: values of several tenants, marks, epochs, leases, readiness, reading, invalidation.
 """
 
+import asyncio
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -24,6 +25,7 @@ from warmup_tasks.serving.marks import MarkAddress, MarkStore
 from warmup_tasks.serving.namespaces import Reach
 from warmup_tasks.serving.reader import Hit, Miss, ReaderClient
 from warmup_tasks.serving.readiness import ReadinessRecord, ReadinessStore, is_ready
+from warmup_tasks.serving.replica_turns import ReplicaTurns
 from warmup_tasks.serving.store import ValueStore
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "redis.md"
@@ -69,8 +71,14 @@ def exercise(make_response, make_embedding, make_mark, mark_of, identity, now) -
     return do
 
 
+async def _turn(client: redis.Redis) -> None:
+    async with ReplicaTurns(client, "task", wait_s=5).on("r/1"):
+        pass
+
+
 def _lease(client: redis.Redis) -> None:
     leases = Leases(client)
+    asyncio.run(_turn(client))
     mine = leases.acquire("gpu", "me", 30)
     assert mine is not None
     assert leases.acquire("gpu", "you", 30) is None
