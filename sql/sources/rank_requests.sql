@@ -10,20 +10,22 @@
 -- stands over several of those is several requests: all but the earliest get a mark behind the id.
 -- Of equal rows the one that says most stays; ties go by file and line, so that the order of reading changes nothing,
 -- and a row read again replaces itself. A staged row is a duplicate when another line's row stays in its place.
+-- Of a trace of block hashes the id alone tells: its prompts, if any, were derived, by whichever rule.
 -- Idempotent: the ids of the output give themselves when they come in again.
 with every_row as (
-    select true as is_staged, * from rows_staged
+    select true as is_staged, block_hashes is not null as is_hashed, * exclude (block_hashes) from rows_staged
     union all by name
-    select false as is_staged, * from rows_stored
+    select false as is_staged, block_hashes is not null as is_hashed, * exclude (block_hashes) from rows_stored
 ),
 with_raw_id as (
     select
-        is_staged, source_file, source_line, request_id as old_id, time, coalesce(tenant, '') as tenant, prompt_sha256,
+        is_staged, source_file, source_line, request_id as old_id, time, coalesce(tenant, '') as tenant,
+        case when not is_hashed then prompt_sha256 end as prompt_sha256,
         case
             when contains(request_id, '~also:') then regexp_replace(request_id, '~also:[0-9a-f]{16}$', '')
             else request_id
         end as raw_id,
-        (prompt_sha256 is not null)::int + (not coalesce(is_truncated, false))::int + (cached_tokens is not null)::int
+        (prompt_sha256 is not null and not is_hashed)::int + (not coalesce(is_truncated, false))::int + (cached_tokens is not null)::int
         + (ttft_ms is not null)::int + (status is not null)::int + (answer_text is not null)::int as told
     from every_row
 ),

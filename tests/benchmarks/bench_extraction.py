@@ -20,23 +20,26 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.benchmarks import harness
 from tests.support import request_logs
 from warmup_tasks.lake import Lake
 from warmup_tasks.lake.schemas import REQUESTS
-from warmup_tasks.sources import blocks, extract, reading, registry
-from warmup_tasks.sources.pool import Pool
-from warmup_tasks.sources.reader import Job, Task
+from warmup_tasks.sources import extract, logbook, reading, registry
+from warmup_tasks.sources.log_reading import FileTask, LogReading
+from warmup_tasks.sources.options import ReadOptions
+from warmup_tasks.sources.reader import Job
 from warmup_tasks.sources.runs import ArrowRun
 from warmup_tasks.sources.tabling import Tabling
 
 BYTES = 10**9
 MEMORY_BYTES = 3 * 10**8
 TIMES = 10
+PARTS_A_GROUP = 64  # 16 MB
 REPEATS, SMALL = 3, 0.01
-PROCESSES = len(os.sched_getaffinity(0))
+WORKERS = len(os.sched_getaffinity(0))
 
 
 class Baseline(NamedTuple):
@@ -83,14 +86,14 @@ def run(out: Path, scale: float = 1.0) -> harness.BenchResult:
         }
         seconds = harness.in_turns(contenders, REPEATS if scale > SMALL else 1)
         best = {name: median(found) for name, found in seconds.items()}
-        facts = {"form": form, "bytes": log.stat().st_size, "records": records, "processes": PROCESSES}
+        facts = {"form": form, "bytes": log.stat().st_size, "records": records, "workers": WORKERS}
         for row in harness.rows_of(seconds, **facts):
             row |= {"bytes_per_s": facts["bytes"] / row["median_s"], "records_per_s": records / row["median_s"]}
             rows.append(row)
         ratios["parse_ratio"].append(best["duckdb"] / best["parse"])
         ratios["full_ratio"].append(best["duckdb"] / best["full"])
         log.unlink()
-    rows += [one_format(out, name, max(size // 20, 10**6)) for name in request_logs.FORMS]
+    rows += [one_format(out, name, max(size // 10, 10**6)) for name in request_logs.FORMS]
     memory = memory_rows(out, scale)
     growth = memory[1]["peak_bytes"] / memory[0]["peak_bytes"]
     speed = min(row["bytes_per_s"] for row in rows if row["contender"] == "full")
@@ -107,28 +110,27 @@ def read_by_duckdb(log: Path, form: str, out: Path) -> None:
     columns, types = BASELINES[form]
     source = f"read_json('{log}', format = 'newline_delimited', ignore_errors = true, columns = {types})"
     with duckdb.connect() as connection:
-        connection.execute(f"set threads = {PROCESSES}")
+        connection.execute(f"set threads = {WORKERS}")
         connection.execute(f"copy (select {columns} from {source}) to '{out}/duckdb.parquet' (compression zstd)")
 
 
 def parse(log: Path, out: Path) -> None:
     """Read the log into typed rows with line numbers and reasons, and those into zstd Parquet; nothing is merged."""
     (file,) = reading.discover(str(log))
-    source = registry.choose(file, registry.AUTO).source
+    task = FileTask(file, *logbook.plan([file], [], ""))
+    task.choose(registry.AUTO, ReadOptions())
     with tempfile.TemporaryDirectory(dir=out) as folder:
-        job = Job(Path(folder), Tabling(is_digested=False))
-        tasks = (Task(file.name, source, block) for block in blocks.line_blocks(file.blocks()))
-        with Pool(job, PROCESSES) as pool:
-            staged = pool.read(tasks)
+        staged = LogReading([task], Job(Path(folder), Tabling(is_digested=False)), None).run(WORKERS)
         runs = [run for of_day in staged.requests.values() for run in of_day]
 
         def to_parquet(run: Any) -> None:
-            parts = ArrowRun(run, REQUESTS)
+            rows = ArrowRun(run, REQUESTS)
+            parts = range(len(run.starts) - 1)
             with pq.ParquetWriter(f"{run.path}.parquet", REQUESTS, compression="zstd") as writer:
-                for number in range(len(run.starts) - 1):
-                    writer.write_table(parts.part(number))
+                for first in parts[::PARTS_A_GROUP]:
+                    writer.write_table(pa.concat_tables(map(rows.part, parts[first : first + PARTS_A_GROUP])))
 
-        with ThreadPoolExecutor(PROCESSES) as threads:
+        with ThreadPoolExecutor(WORKERS) as threads:
             list(threads.map(to_parquet, runs))
 
 
@@ -139,11 +141,11 @@ def extract_whole(log: Path, out: Path) -> None:
 
 
 def one_format(out: Path, name: str, size: int) -> dict[str, Any]:
-    """Return how fast one format is extracted, start included, by one process."""
+    """Return how fast one format is extracted, start included, by one worker."""
     log = out / f"one-{name}"
     records = request_logs.write(log, name, size)
     seconds = harness.in_turns({name: lambda: _extract_one(log, out)}, 1)[name]
-    facts = {"bytes": log.stat().st_size, "records": records, "processes": 1}
+    facts = {"bytes": log.stat().st_size, "records": records, "workers": 1}
     log.unlink()
     return {
         "contender": "extract", "format": name, "median_s": median(seconds), **facts,
@@ -153,7 +155,7 @@ def one_format(out: Path, name: str, size: int) -> dict[str, Any]:
 
 def _extract_one(log: Path, out: Path) -> None:
     with tempfile.TemporaryDirectory(dir=out) as folder:
-        extract(Lake(folder), str(log), processes=1)
+        extract(Lake(folder), str(log), workers=1)
 
 
 def memory_rows(out: Path, scale: float) -> list[dict[str, Any]]:
@@ -180,7 +182,7 @@ def memory_rows(out: Path, scale: float) -> list[dict[str, Any]]:
 
 def peak_bytes(log: Path, out: Path) -> int:
     """Return the most memory that an extraction and its processes had resident at one time, together."""
-    arguments = f"Lake({str(out / 'lake')!r}), {str(log)!r}, processes={PROCESSES}"
+    arguments = f"Lake({str(out / 'lake')!r}), {str(log)!r}, workers={WORKERS}"
     program = f"from warmup_tasks.lake import Lake\nfrom warmup_tasks.sources import extract\nextract({arguments})"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     peak = 0

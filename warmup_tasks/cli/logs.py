@@ -1,7 +1,7 @@
 """Commands about request logs: make one, look into one, read one, replay one."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,7 +20,17 @@ from warmup_tasks.cli.common import (
 )
 from warmup_tasks.errors import ConfigurationError
 from warmup_tasks.runs import wishes_of
-from warmup_tasks.settings import Site
+from warmup_tasks.settings import RunRequest, Site
+
+
+def _flag(field: str) -> Any:
+    """Return a field of a run's form as an option of its own."""
+    return typer.Option(f"--{field.replace('_', '-')}", help=RunRequest.model_fields[field].description)
+
+
+TokensPerBlock = Annotated[int | None, _flag("tokens_per_block")]
+VocabularySize = Annotated[int | None, _flag("vocabulary_size")]
+MaxPromptTokens = Annotated[int | None, _flag("max_prompt_tokens")]
 
 
 def register(app: typer.Typer) -> None:
@@ -49,6 +59,9 @@ def sample_log(
 def inspect(
     log: Annotated[str, typer.Argument(help="File, folder or glob with request logs.")],
     log_format: Format = "auto",
+    tokens_per_block: TokensPerBlock = None,
+    vocabulary_size: VocabularySize = None,
+    max_prompt_tokens: MaxPromptTokens = None,
     wishes: Wishes = None,
     is_json: Json = False,
 ) -> None:
@@ -57,7 +70,9 @@ def inspect(
     from warmup_tasks.sources.inspection import inspect as look_into
 
     with errors_for_people(), progress(is_json) as bar:
-        asked, _ = wishes_of(values_of(wishes), "options")
+        asked, _ = wishes_of(
+            {**_derivation(tokens_per_block, vocabulary_size, max_prompt_tokens), **values_of(wishes)}, "options"
+        )
         found = look_into(log, log_format, options=nightly.read_options(asked), progress=bar("reading"))
     if is_json:
         print_json(found.model_dump(mode="json"))
@@ -65,11 +80,27 @@ def inspect(
         print_inspection(found, out)
 
 
-def extract(log: Log = "", log_format: Format = "auto", wishes: Wishes = None, is_json: Json = False) -> None:
+def extract(
+    log: Log = "",
+    log_format: Format = "auto",
+    tokens_per_block: TokensPerBlock = None,
+    vocabulary_size: VocabularySize = None,
+    max_prompt_tokens: MaxPromptTokens = None,
+    wishes: Wishes = None,
+    is_json: Json = False,
+) -> None:
     """Read request logs into the lake and say what could not be used, and why."""
     with errors_for_people(), progress(is_json) as bar:
         site = Site.from_environment()
-        asked, _ = wishes_of({"log": log or site.default_log, "log_format": log_format, **values_of(wishes)}, "options")
+        asked, _ = wishes_of(
+            {
+                "log": log or site.default_log,
+                "log_format": log_format,
+                **_derivation(tokens_per_block, vocabulary_size, max_prompt_tokens),
+                **values_of(wishes),
+            },
+            "options",
+        )
         summary = nightly.read_log(site.lake_uri, asked, bar("reading"))
     show(summary, is_json)
 
@@ -98,3 +129,15 @@ def replay(
         nightly.read_log(folder, asked, bar("reading"))
         account = replay_account(Lake(folder), capacities, block_tokens=block_tokens, replicas=replicas)
     show(account, is_json)
+
+
+def _derivation(
+    tokens_per_block: int | None, vocabulary_size: int | None, max_prompt_tokens: int | None
+) -> dict[str, int]:
+    """Return what was asked for of how prompts are derived from block hashes, by the names of a run's form."""
+    asked = {
+        "tokens_per_block": tokens_per_block,
+        "vocabulary_size": vocabulary_size,
+        "max_prompt_tokens": max_prompt_tokens,
+    }
+    return {name: value for name, value in asked.items() if value is not None}

@@ -218,7 +218,7 @@ class Source(ABC):
     def is_by_line(self) -> bool:
         """Whether each line is one record that says all by itself.
 
-        Then a file is read in pieces, by several processes, and a growing one from where the last reading ended; any
+        Then a file is read in pieces, by several workers, and a growing one from where the last reading ended; any
         other file is read whole, by one. By default a format is by line that leaves ``records`` and ``notes`` alone.
         """
         return type(self).records is Source.records and type(self).notes is Source.notes

@@ -28,7 +28,7 @@ class CodingSessionsSource(Source):
 
     name = "coding-sessions"
     hints: ClassVar[Mapping[str, str]] = {
-        "prompt": "the log holds block hashes only; --set tokens_per_block=… and vocabulary_size=… derive token ids"
+        "prompt": "the log holds block hashes only; --tokens-per-block and --vocabulary-size derive token ids"
     }
     is_published_trace = True
 

@@ -39,7 +39,7 @@ def extract(
     progress: Progress | None = None,
     max_line_bytes: int = reading.MAX_LINE_BYTES,
     is_incremental: bool = True,
-    processes: int | None = None,
+    workers: int | None = None,
 ) -> ExtractionSummary:
     """Read a log into the lake's day partitions.
 
@@ -52,7 +52,7 @@ def extract(
         progress: called with bytes read and bytes in all, perhaps from another thread.
         max_line_bytes: longer lines are quarantined.
         is_incremental: go on where the last reading of this log with the same options ended; else read all of it.
-        processes: how many read; None: as many as there are cores, if there is enough to read.
+        workers: how many threads or processes read; None: as many as there are cores, if there is enough to read.
 
     Raises:
         ConfigurationError: nothing to read, an unknown format name, or no file in a known format.
@@ -74,7 +74,7 @@ def extract(
         )
     with tempfile.TemporaryDirectory(prefix="warmup-extract-") as folder:
         job = Job(Path(folder), Tabling(default_model, options.hash_prompts), max_line_bytes)
-        staged = LogReading(tasks, job, progress).run(processes)
+        staged = LogReading(tasks, job, progress).run(workers)
         extent = Extent(
             closed={task.file.name: task.lines for task in tasks if task.plan.how != "skip"},
             known=logbook.known_rows([(task.file.name, task.plan.entry) for task in tasks]),

@@ -1,4 +1,4 @@
-"""The files of one log, each read by its format from where it is to be read: in blocks by several processes, or whole.
+"""The files of one log, each read by its format from where it is to be read: in blocks by several workers, or whole.
 
 Here is kept how far each file was read. What was read before stands in ``logbook.py``, what becomes of records in
 ``reader.py``.
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from warmup_tasks.sources import blocks, logbook, reading, registry
-from warmup_tasks.sources.base import Source
+from warmup_tasks.sources.base import BatchSource, Source
 from warmup_tasks.sources.faults import Fault
 from warmup_tasks.sources.logbook import EDGE_BYTES, EVERY_LINE, Plan
 from warmup_tasks.sources.options import ReadOptions
@@ -62,7 +62,9 @@ class FileTask:
         entry = self.plan.entry
         return sorted({*entry.former_names, entry.file} - {self.file.name}) if entry is not None else []
 
-    def line_blocks(self, max_line_bytes: int, on_progress: Callable[[int], None]) -> Iterator[blocks.LineBlock]:
+    def line_blocks(
+        self, max_line_bytes: int, on_progress: Callable[[int], None], block_bytes: int | None = None
+    ) -> Iterator[blocks.LineBlock]:
         """Yield what is to be read, and keep how far that is."""
         content = self.file.blocks(on_progress, start=self.content_bytes)
         for block in blocks.line_blocks(
@@ -70,7 +72,7 @@ class FileTask:
             max_line_bytes,
             first_line=self.lines + 1,
             offset=self.content_bytes,
-            block_bytes=blocks.BLOCK_BYTES,
+            block_bytes=block_bytes or blocks.BLOCK_BYTES,
         ):
             self.is_finished = not block.is_open
             if not block.is_open:
@@ -98,22 +100,24 @@ class LogReading:
         self._total = sum(task.file.size_bytes for task in tasks)
         self._done = self._total - sum(task.file.size_bytes for task in self._tasks)
 
-    def run(self, processes: int | None) -> Staged:
-        """Read everything that is to be read: in blocks by several processes, the rest in this one."""
+    def run(self, workers: int | None) -> Staged:
+        """Read everything that is to be read: in blocks by several workers, the rest in this one."""
         for task in self._tasks:
             task.look_at_edges()
         by_line = [task for task in self._tasks if task.is_by_line]
         is_large = _size(by_line) >= _LARGE_BYTES
-        job = replace(self._job, is_compiled=is_large)
-        count = processes if processes is not None else (_cores() if is_large else 1)
-        reader = Reader(job)
-        staged = Staged()
-        if count > 1:
-            with Pool(job, count) as pool:
-                staged.add(pool.read(self._blocks(by_line)))
-        else:
-            for block in self._blocks(by_line):
-                reader.read_block(block)
+        count = workers if workers is not None else (_cores() if is_large else 1)
+        reader, staged = Reader(self._job), Staged()
+        for is_compiled in (True, False):
+            tasks = [task for task in by_line if (is_large and isinstance(task.source, BatchSource)) == is_compiled]
+            job = replace(self._job, is_compiled=is_compiled)
+            if tasks and (count > 1 or is_compiled):
+                first = 1 if is_compiled else count + 1
+                with Pool(job, range(first, first + count)) as pool:
+                    staged.add(pool.read(self._blocks(tasks, blocks.COMPILED_BYTES if is_compiled else None)))
+            else:
+                for block in self._blocks(tasks):
+                    reader.read_block(block)
         for task in self._tasks:
             if not task.is_by_line:
                 self._read_whole(reader, task)
@@ -121,9 +125,9 @@ class LogReading:
         self._on_progress(0)
         return staged
 
-    def _blocks(self, tasks: Sequence[FileTask]) -> Iterator[Task]:
+    def _blocks(self, tasks: Sequence[FileTask], block_bytes: int | None = None) -> Iterator[Task]:
         for task in tasks:
-            for block in task.line_blocks(self._job.max_line_bytes, self._on_progress):
+            for block in task.line_blocks(self._job.max_line_bytes, self._on_progress, block_bytes):
                 if task.source is not None:
                     yield Task(task.file.name, task.source, block)
             self._finish(task)

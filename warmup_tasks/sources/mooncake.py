@@ -22,7 +22,7 @@ class MooncakeSource(Source):
 
     name = "mooncake"
     hints: ClassVar[Mapping[str, str]] = {
-        "prompt": "the trace holds block hashes only; --set tokens_per_block=… and vocabulary_size=… derive token ids"
+        "prompt": "the trace holds block hashes only; --tokens-per-block and --vocabulary-size derive token ids"
     }
     is_published_trace = True
 

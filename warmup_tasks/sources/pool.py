@@ -1,6 +1,7 @@
-"""Reading by several processes: blocks of lines go out, staged files and tallies come back.
+"""Reading by several workers: blocks of lines go out, staged files and tallies come back.
 
-Each process is a plain child with a pipe, so that extraction runs inside any task runner, thread or notebook. One that
+Where compiled loops read columns, they leave Python's lock, and workers are threads. Where Python maps records, workers
+are processes: plain children with a pipe, so that extraction runs inside any task runner, thread or notebook. One that
 does not start, or dies, ends the extraction; nothing was published by then.
 """
 
@@ -11,7 +12,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -31,21 +32,22 @@ _KEEP_MEMORY = {
 
 
 class Pool:
-    """The processes of one extraction; leaving it ends them."""
+    """The workers of one reading; leaving it ends them."""
 
-    def __init__(self, job: Job, processes: int) -> None:
-        self._job, self._count = job, processes
-        self._children: list[_Child] = []
+    def __init__(self, job: Job, numbers: Sequence[int]) -> None:
+        """Take what every worker knows, and the number of each, by which it is told from others."""
+        self._job, self._numbers = job, numbers
+        self._workers: list[_Child | _Thread] = []
 
     def __enter__(self) -> Self:
-        for number in range(1, self._count + 1):
-            self._children.append(_Child())
-            self._children[-1].send((self._job, number))
+        for number in self._numbers:
+            self._workers.append(_Thread() if self._job.is_compiled else _Child())
+            self._workers[-1].begin(self._job, number)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for child in self._children:
-            child.end()
+        for worker in self._workers:
+            worker.end()
 
     def read(self, tasks: Iterator[Task]) -> Staged:
         """Read all tasks and return what was staged; ``tasks`` is asked from other threads, one at a time.
@@ -55,18 +57,18 @@ class Pool:
         """
         staged, errors, lock = Staged(), list[BaseException](), threading.Lock()
 
-        def feed(child: _Child) -> None:
+        def feed(worker: _Child | _Thread) -> None:
             try:
                 for task in _one_by_one(tasks, lock, errors):
-                    child.send(task)
-                child.send(None)
-                found = child.receive()
+                    worker.send(task)
+                worker.send(None)
+                found = worker.receive()
                 with lock:
                     staged.add(found)
             except BaseException as error:  # noqa: BLE001 - it is raised again where the tasks came from
                 errors.append(error)
 
-        threads = [threading.Thread(target=feed, args=(child,), daemon=True) for child in self._children]
+        threads = [threading.Thread(target=feed, args=(worker,), daemon=True) for worker in self._workers]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -74,6 +76,29 @@ class Pool:
         if errors:
             raise errors[0]
         return staged
+
+
+class _Thread:
+    """A reader in this process; whatever thread hands it tasks reads them."""
+
+    def begin(self, job: Job, number: int) -> None:
+        """Begin a staging."""
+        self._reader = Reader(job, number)
+
+    def send(self, task: Task | None) -> None:
+        """Read a task; None is the end. What an error says may hold prompts, where it was does not."""
+        try:
+            if task is not None:
+                self._reader.read_block(task)
+        except Exception as error:  # noqa: BLE001 - it is told by its place
+            raise RuntimeError(f"reading failed: {type(error).__name__} at {_place(error.__traceback__)}") from None
+
+    def receive(self) -> Staged:
+        """Return what was staged."""
+        return self._reader.finish()
+
+    def end(self) -> None:
+        """There is nothing to end."""
 
 
 class _Child:
@@ -90,8 +115,12 @@ class _Child:
         self._in: Any = self._process.stdin
         self._out: Any = self._process.stdout
 
+    def begin(self, job: Job, number: int) -> None:
+        """Hand over the job."""
+        self.send((job, number))
+
     def send(self, message: Any) -> None:
-        """Hand over a job, a task, or None as the end; where the process has failed, raise why."""
+        """Hand over a task, or None as the end; where the process has failed, raise why."""
         try:
             pickle.dump(message, self._in, protocol=pickle.HIGHEST_PROTOCOL)
             self._in.flush()

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 HELD_BYTES = 64 * 2**20
 PART_BYTES = 2**18
+_REPEATED = ("tenant", "model", "adapter", "cache_salt", "request_type", "source_format", "source_file")
 _STRETCH_ROWS = 16  # rows that stand side by side; where it is fewer on average, they are taken one by one
 
 Numbers = npt.NDArray[np.int64]
@@ -88,12 +89,18 @@ class RunWriter:
         self._large = large
         self._sink = pa.OSFile(self.staged.path, "wb")
         self._writer = pa.ipc.new_file(self._sink, schema)
-        self._keys = pq.ParquetWriter(self.staged.keys_path, keys_schema(schema, large), compression="lz4")
+        self._keys = pq.ParquetWriter(
+            self.staged.keys_path,
+            keys_schema(schema, large),
+            compression="none",
+            use_dictionary=[name for name in _REPEATED if name in schema.names],
+            write_statistics=False,
+        )
 
     def write_table(self, table: pa.Table) -> None:
         """Write rows; the file is one sorted run if they come so."""
         first, rows = self.staged.starts[-1], table.num_rows
-        for batch in table.combine_chunks().to_batches(max(1, PART_BYTES * rows // max(1, table.nbytes))):
+        for batch in table.to_batches(max(1, PART_BYTES * rows // max(1, table.nbytes))):
             self._writer.write_batch(batch)
             self.staged.starts.append(self.staged.starts[-1] + batch.num_rows)
         present = [pc.if_else(pc.is_valid(table[name]), "", pa.scalar(None, pa.string())) for name in self._large]

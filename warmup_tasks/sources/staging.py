@@ -11,6 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from warmup_tasks.sources.tabling import STAGED_FEEDBACK, Tally
 
 CHUNK_BYTES = 48 * 2**20
 _MOST_OPEN = 64
+_NEAR_ROWS = 2_000
 _LARGE = ("body_json", "answer_text", "block_hashes")
 _MOST_RUNS = 10**6  # of one process
 _ORDER = [("time", "ascending"), ("request_id", "ascending")]
@@ -113,6 +115,7 @@ class _Shelf:
     def add(self, day: date, table: pa.Table) -> None:
         """Add rows of one day."""
         if table.num_rows:
+            table = self._prepare(table)
             self._tables[day].append(table)
             self._held_bytes += table.nbytes
             if self._held_bytes >= CHUNK_BYTES:
@@ -141,4 +144,8 @@ class _Shelf:
 
 
 def _sorted(table: pa.Table) -> pa.Table:
-    return table.take(pc.sort_indices(table, sort_keys=_ORDER))
+    """Return rows in order; nearly so, where their parts are: to move texts takes longer than to find them."""
+    order = pc.sort_indices(table, sort_keys=_ORDER).to_numpy().astype(np.int64)
+    farthest = np.abs(order - np.arange(len(order))).max(initial=0)
+    near = 0 if table["time"].num_chunks == 1 else _NEAR_ROWS
+    return table if farthest <= near else table.take(order)

@@ -286,15 +286,17 @@ def test_read_in_parts_is_read_at_once(lines: list[bytes], cuts: list[float], ro
         assert rows(lake, has_place=has_place) == rows(other, has_place=has_place)
 
 
-def test_the_number_of_processes_and_the_size_of_blocks_change_nothing(
+def test_the_number_of_workers_and_the_size_of_blocks_change_nothing(
     lake: Lake, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(log, *(line(n % 150, when=NOON + timedelta(hours=n % 30)) for n in range(300)), b"\xff\n", b"half")
     append(log.with_name("b.jsonl"), *(feedback(n) for n in range(5)), line(7), b"{}\n")
     monkeypatch.setattr("warmup_tasks.sources.blocks.BLOCK_BYTES", 3_000)
-    expected = extract(lake, str(log.parent), processes=1)
-    for processes in (2, 3):
-        summary, other = fresh(log.parent, tmp_path, processes=processes)
+    expected = extract(lake, str(log.parent), workers=1)
+    monkeypatch.setattr("warmup_tasks.sources.blocks.COMPILED_BYTES", 3_000)
+    for workers, large_bytes in ((2, 2**26), (3, 2**26), (1, 0), (3, 0)):
+        monkeypatch.setattr("warmup_tasks.sources.log_reading._LARGE_BYTES", large_bytes)
+        summary, other = fresh(log.parent, tmp_path, workers=workers)
         assert summary == expected
         assert rows(other) == rows(lake)
         assert quarantined(other) == quarantined(lake)
@@ -304,12 +306,14 @@ class Broken(NormalisedSource):
     """A format with a bug."""
 
     def read_batch(self, batch: Batch) -> None:
-        raise KeyError(batch.records[0]["prompt"])
+        raise KeyError(batch.rows().values("prompt")[0])
 
 
-def test_a_bug_in_a_reading_process_is_told_by_its_place_and_not_by_what_it_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_bug_in_a_worker_is_told_by_its_place_and_not_by_what_it_read(tmp_path: Path, *, is_compiled: bool) -> None:
     task = Task("a.jsonl", Broken(), LineBlock(1, 0, line(1), 1))
-    with Pool(Job(tmp_path), 2) as pool, pytest.raises(RuntimeError, match="KeyError at ") as caught:
+    job = Job(tmp_path, is_compiled=is_compiled)
+    with Pool(job, [1, 2]) as pool, pytest.raises(RuntimeError, match="KeyError at ") as caught:
         pool.read(iter([task]))
     assert "question" not in str(caught.value)
 
@@ -320,5 +324,5 @@ def test_a_reading_process_that_dies_is_said_so_and_nothing_is_published(
     append(log, line(1))
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(RetryLaterError, match="reading process ended with status 1"):
-        extract(lake, str(log), processes=2)
+        extract(lake, str(log), workers=2)
     assert lake.partitions("requests") == []

@@ -53,6 +53,8 @@ def rank(staged: list[dict[str, Any]], stored: list[dict[str, Any]]) -> pa.Table
         ([request(1, prompt_sha256="a"), request(2, prompt_sha256="b")], [], [1, 2], []),
         ([request(1, tenant="a"), request(2, tenant="b")], [], [1, 2], []),
         ([request(1), request(2, "r2")], [], [1, 2], []),
+        ([request(1, block_hashes=[7], prompt_sha256="a")], [request(1, block_hashes=[7], prompt_sha256="b")], [1], []),
+        ([request(1, block_hashes=[7])], [request(1, block_hashes=[7], prompt_sha256="b")], [1], []),
     ],
 )
 def test_rank_requests(staged: list[Any], stored: list[Any], kept: list[int], duplicates: list[int]) -> None:

@@ -65,7 +65,7 @@ def test_mooncake_gives_every_request_and_block(lake: Lake, data_dir: Path) -> N
     assert round(sum(row["input_tokens"] for row in stored) / 12_031) == 12_035
     (trace,) = [read for read in summary.files if read.format]
     assert trace.format == "mooncake"
-    assert "--set tokens_per_block=" in trace.notes[0]
+    assert "--tokens-per-block" in trace.notes[0]
 
 
 def test_mooncake_drives_an_engine_with_the_reuse_that_the_trace_has(lake: Lake, data_dir: Path) -> None:
@@ -85,6 +85,20 @@ def test_mooncake_drives_an_engine_with_the_reuse_that_the_trace_has(lake: Lake,
             by_hash.ask([(value,) for value in row["block_hashes"][:whole]])
             by_tokens.ask([tuple(ids[i : i + 4]) for i in range(0, 4 * whole, 4)])
     assert by_hash.hits == by_tokens.hits > 90_000
+
+
+def test_a_trace_read_again_by_another_rule_has_the_prompts_of_that_rule_alone(lake: Lake, tmp_path: Path) -> None:
+    trace = write(tmp_path / "trace.jsonl", MOONCAKE, {**MOONCAKE, "timestamp": 27_483})
+    for rule, tokens in ((None, None), (HashPrompts(4, 32_000), 4), (HashPrompts(8, 32_000), 8), (None, None)):
+        summary = extract(lake, trace, options=ReadOptions(hash_prompts=rule))
+        stored = rows(lake)
+        assert (summary.requests_usable, summary.duplicates, len(stored)) == (2, 0, 2)
+        assert summary.usable_by_use["embedding"] == (2 if rule else 0)
+        for row in stored:
+            length = len(orjson.loads(row["body_json"])["token_ids"]) if row["body_json"] else None
+            expected = None if tokens is None else tokens * row["input_tokens"] // 512
+            assert (length is None) == (expected is None)
+            assert length is None or expected is None or abs(length - expected) <= tokens
 
 
 class PrefixHits:
