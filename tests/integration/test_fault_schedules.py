@@ -1,7 +1,8 @@
 """Randomised schedules of faults on the double: whatever happens, no mark that a reader believes is wrong.
 
 ``WARMUP_FAULT_SCHEDULES=1000`` runs so many seeds, ``WARMUP_FAULT_SEED=17`` begins at one; a failure names its seed.
-The suite over the evidence is left out: it can only keep marks from being written, and the schedules want them all.
+The suite over the evidence and the times of these doubles, which take none, are left out: they can only keep marks from
+being written, and the schedules want them all.
 """
 
 import os
@@ -16,7 +17,7 @@ from warmup_tasks.engines.double.process import DoubleProcess, start_double
 from warmup_tasks.serving.marks import MarkStore
 from warmup_tasks.serving.namespaces import Reach
 from warmup_tasks.serving.reader import ReaderClient
-from warmup_tasks.validation import judgement
+from warmup_tasks.validation import judgement, strata
 from warmup_tasks.validation.suite import SuiteResult
 
 IN_CI = 12
@@ -33,6 +34,7 @@ def doubles() -> Iterator[dict[str, DoubleProcess | str]]:
 @pytest.fixture(autouse=True)
 def _every_verdict_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judgement, "check_evidence", lambda *_: SuiteResult(True, [], 0))
+    monkeypatch.setattr(strata, "gain_of", lambda *_, **__: None)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
