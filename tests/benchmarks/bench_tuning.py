@@ -30,7 +30,7 @@ from warmup_tasks.tuning.study import Judgement, Trial, open_study, run_study
 
 SEEDS = 10
 TRIALS = 60
-PLACEMENTS = 2
+PLACEMENTS = 3
 HISTORY, TUNED = 0.2, 0.6
 SAMPLERS = ("random", "tpe", "ours")
 LEAST_SCALE_FOR_ALL = 0.05

@@ -1,4 +1,4 @@
-"""Two real nights in Airflow over one lake: the first tunes, the second plans with what it found, so do cleared tasks."""
+"""Two real nights in Airflow over one lake: the first tunes; the second, cleared tasks too, uses what it found."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +18,8 @@ from warmup_tasks.lake.store import Lake
 from warmup_tasks.parameters import GoldenParameters
 from warmup_tasks.runs import Run
 from warmup_tasks.settings import FleetFile, ModelSpec, ReplicaSpec
+from warmup_tasks.tuning.published import publish
+from warmup_tasks.tuning.sensitivity import Sensitivity
 
 pytestmark = pytest.mark.airflow
 
@@ -80,18 +82,15 @@ def test_what_one_night_tunes_the_next_one_plans_with_and_a_cleared_task_repeats
     run = planned_with(steps)
     assert run.parameters.trigger_threshold_ms == account["values"]["trigger_threshold_ms"] != 500.0
     assert run.parameters.top_k == 77
-    assert run.origins.tuning_ref == "tuning/m.base.chat@000001"
+    assert run.origins.tuning_ref == "tuning/m.base.chat.20261127T020000Z@000001"
     assert run.origins.told("trigger_threshold_ms") == "tuned on 2026-11-27"
     assert run.origins.told("top_k") == "set by the operator"
     assert run.origins.told("lead_time_s") == "default"
     assert {one.parameters for one in steps.runs} == {run.parameters}
     steps.calls.clear(), steps.runs.clear()
 
-    newer = {"as_of": (FIRST + timedelta(hours=1)).isoformat(), "model": "m", "adapter": None, "request_type": "chat"}
-    values = {"trigger_threshold_ms": 33.0}
-    table = lake.read("tuning/m.base.chat", "parameters")
-    meta = {**newer, "values": values, "suits_plan": True, "requests": 9, "tuned_at": {}}
-    lake.publish("tuning", "m.base.chat", {"parameters": table}, meta)
+    meta = {"model": "m", "adapter": None, "request_type": "chat", "suits_plan": True, "requests": 9, "tuned_at": {}}
+    publish(lake, "m.base.chat", FIRST + timedelta(hours=1), {"trigger_threshold_ms": 33.0}, Sensitivity({}, []), meta)
     for name, value in site.items():
         monkeypatch.setenv(name, value)
     assert set(rerun(second.run_id, "plan").values()) <= {"success", "skipped"}

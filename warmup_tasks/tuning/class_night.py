@@ -122,7 +122,8 @@ class ClassNight:
         if not _is_accepted(tuned, last if self._last is not None else None, later.base_value):
             return replace(self.kept(Verdict.KEPT, **figures), trials=found.trials, told=told)
         suits = suits_plan(later.evaluator, later.parameters(values), self._base)
-        ref = published.publish(self._lake, self._traffic.name, values, told, self._meta(values, space, suits))
+        meta = self._meta(space, suits)
+        ref = published.publish(self._lake, self._traffic.name, self._run.as_of, values, told, meta)
         facts = {**self._facts(Verdict.TUNED), **figures, "ref": ref, "values": values, "suits_plan": suits}
         return ClassResult(facts, found.trials, told)
 
@@ -150,18 +151,15 @@ class ClassNight:
             "total_effects": dict(told.effects),
         }
 
-    def _meta(self, values: Facts, space: Facts, suits: bool) -> Facts:
-        night = self._run.as_of.isoformat()
+    def _meta(self, space: Facts, suits: bool) -> Facts:
         return {
-            "as_of": night,
             "run_id": self._run.run_id,
             "model": self._traffic.model,
             "adapter": self._traffic.adapter,
             "request_type": self._traffic.request_type,
             "requests": self._traffic.requests,
             "suits_plan": suits,
-            "tuned_at": {**self._tuned_at(), **dict.fromkeys(space, night)},
-            "values": values,
+            "tuned_at": {**self._tuned_at(), **dict.fromkeys(space, self._run.as_of.isoformat())},
         }
 
     def _search(

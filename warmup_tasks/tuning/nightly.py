@@ -69,8 +69,8 @@ def tune(
     """Tune every traffic class that has enough requests before ``as_of``, and publish what did better.
 
     Args:
-        lake: holds ``requests/<day>`` and earlier nights' ``tuning/<class>``; receives these and
-            ``tuning_nights/<run>``.
+        lake: holds ``requests/<day>`` and earlier nights' ``tuning/<class>.<as_of>``; receives this
+            night's, and ``tuning_nights/<run>``.
         run: as_of, lookback, model filter, seed.
         name_of: the served name of a logged model and adapter; None: nobody serves it.
         replicas: who serves which model.

@@ -1,5 +1,7 @@
 """The Gaussian process of spec 2.3: Matérn 5/2 on scikit-learn, one length scale a feature, ten restarts.
 
+A few dozen trials cannot tell ten length scales apart by likelihood alone: it takes chance for structure. So kernels
+are fitted with a prior, under which a parameter acts over about the whole of its range unless the trials say otherwise.
 How targets are scaled before fitting lives here too; what is proposed next does not.
 """
 
@@ -15,6 +17,8 @@ LENGTH_SCALES = (1e-2, 1e2)
 NOISE = 1e-6
 RESTARTS = 10
 _VARIANCES = (1e-2, 1e2)
+_PRIOR_DEVIATION = 1.0
+"""Of the logarithms of variance and length scales, around 0: length scales are shares of a parameter's range."""
 
 
 def around_median(targets: Floats) -> Floats:
@@ -54,21 +58,33 @@ class Process:
 
 
 def fit_kernel(features: Floats, targets: Floats, seed: int) -> Any:
-    """Return the kernel that explains the targets best, found from eleven starts."""
+    """Return the most probable kernel given the targets, found from eleven starts."""
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
     kernel = ConstantKernel(1.0, _VARIANCES) * Matern(np.ones(features.shape[1]), LENGTH_SCALES, nu=2.5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a length scale at its bound says that the dimension does not matter
-        return _regressor(kernel, seed, restarts=RESTARTS).fit(features, targets).kernel_
+        return _regressor(kernel, seed, restarts=RESTARTS, optimizer=_most_probable).fit(features, targets).kernel_
 
 
 def condition(kernel: Any, features: Floats, targets: Floats) -> Process:
     """Return the process with a given kernel, given all targets."""
-    return Process(_regressor(kernel, 0, optimizer=None).fit(features, targets))
+    return Process(_regressor(kernel, 0).fit(features, targets))
 
 
-def _regressor(kernel: Any, seed: int, *, restarts: int = 0, optimizer: str | None = "fmin_l_bfgs_b") -> Any:
+def _most_probable(loss: Any, start: Floats, bounds: Floats) -> tuple[Floats, float]:
+    """Minimise the negative log-likelihood over logarithms of the kernel's figures, plus that of their prior."""
+    from scipy.optimize import minimize
+
+    def penalised(logs: Floats) -> tuple[float, Floats]:
+        value, gradient = loss(logs, eval_gradient=True)
+        return value + 0.5 * float(logs @ logs) / _PRIOR_DEVIATION**2, gradient + logs / _PRIOR_DEVIATION**2
+
+    found = minimize(penalised, start, jac=True, bounds=bounds, method="L-BFGS-B")
+    return found.x, float(found.fun)
+
+
+def _regressor(kernel: Any, seed: int, *, restarts: int = 0, optimizer: Any = None) -> Any:
     from sklearn.gaussian_process import GaussianProcessRegressor
 
     return GaussianProcessRegressor(

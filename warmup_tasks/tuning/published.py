@@ -1,8 +1,8 @@
 """Tuned values in the lake: how a night leaves them, and how a later run picks them up.
 
-The data set is ``tuning/<model>.<adapter or base>.<request type>``. A run takes what was published for an earlier
-``as_of``: a backfill does not see later nights, and a night that is run again not its own values. Defaults come first,
-then tuned values, then what an operator sets.
+The data set is ``tuning/<class>.<as_of>``, a partition for each class and night, so that listing them tells which is
+the newest before a moment: a backfill does not see later nights, leaves theirs in force, and a night that is run again
+does not see its own values. Defaults come first, then tuned values, then what an operator sets.
 """
 
 import logging
@@ -44,6 +44,7 @@ class TunedValues:
     Attributes:
         ref: of the partition.
         as_of: of the night.
+        model: of the class.
         values: parameter → value, all that differ from the default or were tuned.
         suits_plan: whether a nightly plan with them was at least as good as with the defaults; else they are for
             passive triggers alone.
@@ -53,6 +54,7 @@ class TunedValues:
 
     ref: str
     as_of: datetime
+    model: str
     values: dict[str, Any]
     suits_plan: bool
     requests: int
@@ -61,7 +63,8 @@ class TunedValues:
 
 def publish(
     lake: Lake,
-    partition: str,
+    traffic_class: str,
+    as_of: datetime,
     values: Mapping[str, Any],
     found: Sensitivity,
     meta: Mapping[str, Any],
@@ -79,12 +82,14 @@ def publish(
         for name, default in defaults.items()
     ]
     table = pa.Table.from_pylist(parameters, schema=PARAMETERS)
-    return lake.publish(DATASET, partition, {"parameters": table}, {**meta, "values": dict(values)})
+    facts = {**meta, "as_of": as_of.isoformat(), "values": dict(values)}
+    return lake.publish(DATASET, f"{traffic_class}.{_stamp(as_of)}", {"parameters": table}, facts)
 
 
 def tuned_values(lake: Lake, model: str, adapter: str | None, request_type: str, as_of: datetime) -> TunedValues | None:
     """Return the newest values that a night before ``as_of`` published for a traffic class; None: there are none."""
-    return _newest(lake, partition_name(model, adapter, request_type), as_of)
+    newest = _newest(lake, as_of).get(partition_name(model, adapter, request_type))
+    return None if newest is None else _read(lake, newest)
 
 
 def effective_parameters(
@@ -112,8 +117,8 @@ def effective_parameters(
     """
     explicit = dict(explicit or {})
     own = load_parameters(explicit)
-    known = [_newest(lake, partition, as_of, models) for partition in lake.partitions(DATASET)]
-    usable = [one for one in known if one is not None and (one.suits_plan or not for_plan)]
+    known = [_read(lake, partition) for partition in _newest(lake, as_of).values()]
+    usable = [one for one in known if (not models or one.model in models) and (one.suits_plan or not for_plan)]
     chosen = max(usable, key=lambda one: (one.requests, one.ref), default=None)
     if chosen is None:
         return own, Origins(set_by_operator=tuple(explicit))
@@ -131,20 +136,26 @@ def effective_parameters(
     return parameters, Origins(tuning_ref=chosen.ref, tuned=tuned, set_by_operator=tuple(explicit))
 
 
-def _newest(lake: Lake, partition: str, as_of: datetime, models: Sequence[str] = ()) -> TunedValues | None:
-    latest = lake.latest(DATASET, partition)
-    if latest is None:
-        return None
-    name, _, newest = latest.rpartition("@")
-    for version in range(int(newest), 0, -1):
-        ref = f"{name}@{version:06d}"
-        meta = lake.meta(ref)
-        night = datetime.fromisoformat(meta["as_of"])
-        if models and meta["model"] not in models:
-            return None
-        if night < as_of.astimezone(UTC):
-            return TunedValues(ref, night, meta["values"], meta["suits_plan"], meta["requests"], meta["tuned_at"])
-    return None
+def _newest(lake: Lake, as_of: datetime) -> dict[str, str]:
+    """Return class → its newest partition of a night before ``as_of``."""
+    found: dict[str, str] = {}
+    for partition in sorted(lake.partitions(DATASET)):
+        traffic_class, _, night = partition.rpartition(".")
+        if night < _stamp(as_of):
+            found[traffic_class] = partition
+    return found
+
+
+def _read(lake: Lake, partition: str) -> TunedValues:
+    ref = lake.latest(DATASET, partition) or f"{DATASET}/{partition}"
+    meta = lake.meta(ref)
+    night = datetime.fromisoformat(meta["as_of"])
+    facts = {name: meta[name] for name in ("model", "values", "suits_plan", "requests", "tuned_at")}
+    return TunedValues(ref=ref, as_of=night, **facts)
+
+
+def _stamp(as_of: datetime) -> str:
+    return f"{as_of.astimezone(UTC):%Y%m%dT%H%M%SZ}"
 
 
 def _json(value: Any) -> str:

@@ -48,7 +48,7 @@ TABLES: dict[str, pa.Schema] = {
     "marks/<run>: marks": schemas.MARKS,
     "marks/<run>: strata": STRATA,
     "replay/<run>.<profile>.<arm>: replay": schemas.REPLAY,
-    "tuning/<class>: parameters": tuning_tables.PARAMETERS,
+    "tuning/<class>.<as_of>: parameters": tuning_tables.PARAMETERS,
     "tuning_nights/<run>: trials": tuning_accounts.TRIALS,
     "tuning_nights/<run>: curves": tuning_accounts.CURVES,
     "fingerprints/<replica>: fingerprints": schemas.FINGERPRINTS,

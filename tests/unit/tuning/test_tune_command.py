@@ -97,4 +97,4 @@ def test_a_site_gets_new_values_for_its_next_run(tmp_path: Path, monkeypatch: py
     answer = CALL.invoke(app, asked)
     assert answer.exit_code == 0, answer.output
     assert "tuned values published" in answer.output
-    assert lake.latest("tuning", "m.base.chat") == "tuning/m.base.chat@000001"
+    assert lake.partitions("tuning") == ["m.base.chat.20261127T120000Z"]

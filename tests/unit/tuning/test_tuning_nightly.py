@@ -25,6 +25,7 @@ from warmup_tasks.tuning.traffic import TrafficClass, class_accesses, partition_
 AS_OF = datetime(2026, 11, 27, 2, tzinfo=UTC)
 SPAN_S = 3000
 NAME = "m.base.chat"
+FIRST_NIGHT = f"{NAME}.20261127T020000Z"
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_a_second_run_of_the_same_night_changes_nothing(lake, fleet):
     first = tuned_once(lake, fleet)["classes"][NAME]
     again = tuned_once(lake, fleet)["classes"][NAME]
     assert again == first, "the study was complete; nothing was run twice, nothing published anew"
-    assert lake.latest("tuning", NAME) == first["ref"]
+    assert lake.partitions("tuning") == [FIRST_NIGHT]
 
 
 def test_all_trials_pruned_last_nights_values_stay_and_the_summary_says_so(lake, fleet):
@@ -111,7 +112,7 @@ def test_all_trials_pruned_last_nights_values_stay_and_the_summary_says_so(lake,
     assert night["verdict"] == "last values stay: all trials were pruned"
     assert night["trials"] == {"pruned": 3}
     assert night["values"] == first["values"]
-    assert lake.latest("tuning", NAME) == first["ref"]
+    assert lake.partitions("tuning") == [FIRST_NIGHT]
 
 
 def test_a_night_without_history_keeps_the_defaults_when_nothing_is_feasible(lake, fleet):
@@ -121,7 +122,7 @@ def test_a_night_without_history_keeps_the_defaults_when_nothing_is_feasible(lak
     assert night["verdict"] == Verdict.NOT_FEASIBLE
     assert GoldenParameters.model_validate(night["values"]) == GoldenParameters()
     assert night["ref"] is None
-    assert lake.latest("tuning", NAME) is None
+    assert lake.partitions("tuning") == []
 
 
 def test_yesterdays_best_is_tried_first_and_defaults_second(lake, fleet):
@@ -205,11 +206,11 @@ def test_the_next_plan_takes_defaults_then_tuned_values_then_the_operators(lake,
 
 def publish(lake, as_of, threshold, *, requests, suits_plan=True, name=NAME):
     meta = {
-        "as_of": as_of.isoformat(), "model": "m", "adapter": None, "request_type": "chat", "requests": requests,
+        "model": "m", "adapter": None, "request_type": "chat", "requests": requests,
         "suits_plan": suits_plan, "tuned_at": {},
     }  # fmt: skip
     nothing = published.Sensitivity({}, [])
-    return published.publish(lake, name, {"trigger_threshold_ms": threshold}, nothing, meta)
+    return published.publish(lake, name, as_of, {"trigger_threshold_ms": threshold}, nothing, meta)
 
 
 def test_a_backfill_does_not_see_later_nights_and_the_larger_class_rules(lake):
@@ -218,7 +219,11 @@ def test_a_backfill_does_not_see_later_nights_and_the_larger_class_rules(lake):
     old = tuned_values(lake, "m", None, "chat", AS_OF + timedelta(days=2, hours=5))
     assert old is not None
     assert old.values == {"trigger_threshold_ms": 200.0}
-    assert old.ref == f"tuning/{NAME}@000002"
+    assert old.ref == f"tuning/{NAME}.20261129T020000Z@000001"
+    publish(lake, AS_OF + timedelta(hours=1), 50.0, requests=10)
+    newest = tuned_values(lake, "m", None, "chat", AS_OF + timedelta(days=9))
+    assert newest is not None
+    assert newest.values == {"trigger_threshold_ms": 300.0}, "a backfill leaves the values of later nights in force"
     assert tuned_values(lake, "m", None, "chat", AS_OF) is None
     publish(lake, AS_OF, 77.0, requests=1000, name="m.legal.chat")
     assert effective_parameters(lake, AS_OF + timedelta(days=9))[0].trigger_threshold_ms == 77.0
