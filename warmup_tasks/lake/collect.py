@@ -5,7 +5,18 @@ from datetime import UTC, datetime
 
 from warmup_tasks.lake.store import Lake
 
-OF_RUNS = ("demand", "evidence", "extractions", "marks", "plan", "receipts", "replay", "replicas", "tuning_nights", "twins")
+OF_RUNS = (
+    "demand",
+    "evidence",
+    "extractions",
+    "marks",
+    "plan",
+    "receipts",
+    "replay",
+    "replicas",
+    "tuning_nights",
+    "twins",
+)
 _RUN_ID = re.compile(r"(\d{8}T\d{6}Z)-[0-9a-f]+")
 
 
