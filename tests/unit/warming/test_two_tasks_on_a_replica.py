@@ -5,7 +5,6 @@ The double is told to do what vLLM's CPU build does: beside an adapter's prompts
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from tests.support.small_night import MODEL, SmallNight, key, now, write_adapter
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.engines.double.process import DoubleProcess, start_double
 from warmup_tasks.items import ItemKind, Outcome, PlanRow
-from warmup_tasks.serving.replica_turns import ReplicaTurns
 from warmup_tasks.settings import AdapterSpec
 from warmup_tasks.warming.shard import warm_shard
 
@@ -85,14 +83,15 @@ def test_what_they_leave_is_right(night: SmallNight) -> None:
     assert {receipts[key(row)].outcome for row in (*prefixes, *answers)} == {Outcome.WARMED}
 
 
-def test_without_turns_it_is_not(night: SmallNight, monkeypatch: pytest.MonkeyPatch) -> None:
-    @asynccontextmanager
-    async def at_once(*_: object):
-        yield
-
-    monkeypatch.setattr(ReplicaTurns, "on", at_once)
+def test_beside_an_adapter_s_request_that_takes_no_turn_it_is_not(night: SmallNight) -> None:
+    """Live traffic does that; what the tests above rule out is to be seen here."""
     prefixes, _ = planned(night)
-    warm_at_once(night, prefixes[0].shard, TUNED)
+    body = {"model": "support", "prompt": night.tokens(77, 2), "max_tokens": 2000, "ignore_eos": True, "stream": True}
+    with night.http.stream("POST", f"{night.urls['a']}/v1/completions", json=body) as answer:
+        answer.raise_for_status()
+        lines = answer.iter_lines()  # kept: the request ends with it
+        assert next(lines)
+        night.warm(prefixes[0].shard)
 
     assert wrong_blocks(night, prefixes) > 0
 
