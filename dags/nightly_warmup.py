@@ -32,6 +32,8 @@ published either way, and the report is written. Every task may be cleared and r
 - `<profile>.probe`: this profile has no evidence, so none of its items became ready. Check its replicas.
 - `publish`: too large a share failed, or Redis refused. Nothing new was published; only marks that are still true
   stand. Read the reasons in the report.
+- `in_time.planned`, `in_time.published`: with `is_red_when_late`, the run will not be ready by `ready_by`, or was not.
+  What is warmed is published all the same. Plan less, or start earlier.
 - `replay_warm.<profile>`: the warm state could not be measured. The marks are published. Check its replicas.
 - `report`: the report could not be written. The marks are published. Check the report's folder.
 - `done`: not a step; it is red when any of the above but `tune` is.
@@ -76,6 +78,9 @@ def nightly_warmup() -> None:
             again = tasks.replay_warm.override(task_id=GROUPS[hardware.name], **route(hardware))(hardware.name)
             [night.published, night.served[hardware.name]] >> again >> [measured, done]
     night.published >> measured
+    with TaskGroup("in_time"):
+        night.planned >> tasks.in_time.override(task_id="planned")(is_published=False) >> done
+        night.published >> tasks.in_time.override(task_id="published")(is_published=True) >> done
     [night.planned, measured, tuned] >> reported >> done
 
 

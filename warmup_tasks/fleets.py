@@ -21,6 +21,15 @@ def present_fleet(site: Site) -> FleetFile:
     return discover(load_fleet(site.fleet_path))
 
 
+def declared_fleet(site: Site, run: Run) -> FleetFile:
+    """Return the fleet of now as it is declared for a run: in a release with the versions that come.
+
+    Raises as :func:`present_fleet`.
+    """
+    fleet = present_fleet(site)
+    return run.release.declared(fleet) if run.release else fleet
+
+
 def record_fleet(site: Site, run: Run) -> FleetFile:
     """Look the fleet up and keep it for a run, in place of what an earlier try of its first step saw.
 
@@ -28,7 +37,7 @@ def record_fleet(site: Site, run: Run) -> FleetFile:
     """
     from warmup_tasks.lake import Lake
 
-    fleet = present_fleet(site)
+    fleet = declared_fleet(site, run)
     Lake(site.lake_uri).publish(DATASET, run.run_id, {}, meta={"fleet": fleet.model_dump(mode="json")})
     return fleet
 
@@ -42,5 +51,5 @@ def fleet_of(site: Site, run: Run) -> FleetFile:
 
     ref = Lake(site.lake_uri).latest(DATASET, run.run_id)
     if ref is None:
-        return present_fleet(site)
+        return declared_fleet(site, run)
     return validate(Lake(site.lake_uri).meta(ref)["fleet"], FleetFile, f"fleet of run {run.run_id}")

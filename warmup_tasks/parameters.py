@@ -107,7 +107,13 @@ class GoldenParameters(BaseModel):
         4, ge=1, le=64, unit="requests", sensitivity="medium", retune="weekly", doc="Requests under way per replica."
     )
     lead_time_s: int = _parameter(
-        1800, ge=60, le=14_400, unit="s", sensitivity="medium", retune="weekly", doc="Start before the peak."
+        1800,
+        ge=60,
+        le=14_400,
+        unit="s",
+        sensitivity="medium",
+        retune="weekly",
+        doc="Be ready so long before the forecast peak.",
     )
 
     def version(self) -> str:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from warmup_tasks.errors import ConfigurationError
 from warmup_tasks.identity import digest
 from warmup_tasks.parameters import GoldenParameters, load_parameters
+from warmup_tasks.releases import Release
 from warmup_tasks.settings import RunPolicy, RunRequest, validate
 
 
@@ -48,6 +49,7 @@ class Run(BaseModel):
     policy: RunPolicy
     parameters: GoldenParameters
     origins: Origins = Origins()
+    release: Release | None = None
 
     @classmethod
     def of(
@@ -86,6 +88,12 @@ class Run(BaseModel):
             parameters=parameters,
             origins=origins or Origins(),
         )
+
+    def in_release(self, release: Release) -> Self:
+        """Return the run as part of a release, under an id of its own."""
+        wishes = [self.run_id, *(part.model_dump(mode="json") for part in (self.request, release))]
+        run_id = f"{self.as_of:%Y%m%dT%H%M%SZ}-{digest(wishes)[:8]}"
+        return self.model_copy(update={"run_id": run_id, "release": release})
 
     def is_over(self, now: datetime) -> bool:
         """Say whether the horizon that the plan is made for has passed: nobody will ask for what it would warm."""

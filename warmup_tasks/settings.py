@@ -325,6 +325,12 @@ class RunRequest(Strict):
     tuning_time_s: int = Field(
         300, ge=0, le=14_400, description="Time for tuning the parameters that later nights take, in s; 0 is off."
     )
+    ready_by: str = Field(
+        "",
+        pattern=r"^(([01]?\d|2[0-3]):[0-5]\d( +[A-Za-z0-9_+/-]+)?)?$",
+        description="Be ready by this time of day, 07:30 Europe/Berlin. Empty: lead_time_s before the forecast peak.",
+    )
+    is_red_when_late: bool = Field(False, description="Make the run red when it is not ready in time; else it warns.")
     dry_run: bool = Field(False, description="Plan only: show what would be warmed and what it costs.")
     seed: int = Field(7, ge=0)
 

@@ -48,12 +48,17 @@ HEAVY = {
 
 
 def parsed(monkeypatch: pytest.MonkeyPatch, profiles: Path) -> Any:
+    monkeypatch.setenv("WARMUP_PROFILES", str(profiles))
+    return parsed_file(monkeypatch, "nightly_warmup")
+
+
+def parsed_file(monkeypatch: pytest.MonkeyPatch, dag_id: str) -> Any:
+    """Return the DAG of the file that is called as it is."""
     from airflow.dag_processing.dagbag import DagBag
 
-    monkeypatch.setenv("WARMUP_PROFILES", str(profiles))
-    bag = DagBag(dag_folder=str(FILE))
+    bag = DagBag(dag_folder=str(DAGS / f"{dag_id}.py"))
     assert bag.import_errors == {}
-    return bag.dags["nightly_warmup"]
+    return bag.dags[dag_id]
 
 
 @pytest.fixture
@@ -118,8 +123,8 @@ def test_the_shape_follows_from_the_profiles_file(monkeypatch: pytest.MonkeyPatc
     path.write_text(THREE)
     three = parsed(monkeypatch, path)
     per_profile = 2 * len(WAVES) + 7
-    assert len(dag.tasks) == 12 + 2 * per_profile
-    assert len(three.tasks) == 12 + 3 * per_profile
+    assert len(dag.tasks) == 14 + 2 * per_profile
+    assert len(three.tasks) == 14 + 3 * per_profile
     assert three.get_task("a100_80gb.wave_3.warm").queue == "gpu.a100"
     assert three.get_task("a100_80gb.twins").op_args == ("a100.80gb",)
 

@@ -55,7 +55,7 @@ def test_a_night_goes_from_the_log_to_the_report(night: Night, steps: Steps, cap
         assert [shard.split(".")[1] for shard in warmed] == sorted(shard.split(".")[1] for shard in warmed)
         assert len(shards["3"]) == replicas
         assert mine[-3:] == [("probe", profile), ("publish_profile", profile), ("replay", profile, "warm")]
-    assert result.task_count == len(result.task_states) == 42 - 8 + 2 * 4 + 6
+    assert result.task_count == len(result.task_states) == 44 - 8 + 2 * 4 + 6
     assert set(result.stage_seconds) >= {"extract", "profile", "plan", "twins", "warm", "probe", "publish", "report"}
     assert [(e.task, e.state) for e in events[:2]] == [("begin", "running"), ("begin", "success")]
     assert all(e.seconds is not None and e.seconds > 0 for e in events if e.state == "success")

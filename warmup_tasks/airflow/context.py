@@ -8,6 +8,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -15,9 +16,10 @@ from urllib.parse import quote, urlencode
 from airflow.sdk import Connection, get_current_context
 from airflow.sdk.exceptions import AirflowNotFoundException, AirflowSkipException
 
-from warmup_tasks import nightly
+from warmup_tasks import nightly, rollout
 from warmup_tasks.errors import ConfigurationError, ContractError
 from warmup_tasks.identity import digest
+from warmup_tasks.releases import Change, Release
 from warmup_tasks.runs import Run, wishes_of
 from warmup_tasks.settings import FleetFile, Site, validate
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_TASK = "begin"
+RELEASE_ASSET = "warmup_release"
 REDIS_CONNECTION = "warmup_redis"
 LAKE_CONNECTION = "warmup_lake"
 FLEET_CONNECTION = "warmup_fleet"
@@ -120,6 +123,54 @@ def call(step: Callable[..., Summary], *arguments: Any) -> Summary:
     return small(step(current_site(), current_run(), *arguments))
 
 
+def call_in(group: str, step: Callable[..., Summary]) -> Summary:
+    """Call a step with the run that another group's first task fixed; skip the task where that group was skipped."""
+    fixed = pull(f"{group}.{FIRST_TASK}")
+    if fixed is None:
+        raise AirflowSkipException(f"the group {group!r} has no run")
+    return small(step(current_site(), Run.model_validate(fixed)))
+
+
+def asked_release(site: Site) -> tuple[Run, Release]:
+    """Return what a DAG run of ``model_release`` asks for: the run as a whole, and what is released.
+
+    The asset's events say what is released, where some triggered the run, else the form.
+
+    Raises:
+        ConfigurationError: a field is refused; the message names it.
+    """
+    context = get_current_context()
+    form = {name: value for name, value in context["params"].items() if name in Change.model_fields}
+    others = {name: value for name, value in context["params"].items() if name not in Change.model_fields}
+    found = context.get("triggering_asset_events") or {}
+    extras = [dict(event.extra or {}) for events in found.values() for event in events]
+    events = [{name: value for name, value in extra.items() if name != "from_rest_api"} for extra in extras]
+    release = Release.of(events or [form], f"extra of {RELEASE_ASSET}" if events else "params")
+    return run_from({**context, "params": others}, site), release
+
+
+def begin_release(part: str) -> Summary:
+    """Return the run of one part of a release as JSON, or skip where that part has no replica."""
+    site = current_site()
+    run = rollout.run_of(site, *asked_release(site), rollout.Part(part))
+    if run is None:
+        raise AirflowSkipException(f"this release has no replica for its part {part!r}")
+    return run.model_dump(mode="json")
+
+
+def needs_approval() -> bool:
+    """Say whether a person decides between the canary and the rest; never about a dry run."""
+    run, release = asked_release(current_site())
+    return release.needs_approval and not run.request.dry_run
+
+
+def settle() -> Summary:
+    """Drop what a release leaves of the old identities."""
+    site = current_site()
+    run, release = asked_release(site)
+    return small(rollout.settle(site, run.in_release(release)))
+
+
 def measure(step: Callable[..., Summary], *arguments: Any) -> Summary:
     """Call a measuring step, or skip its task where the run does not ask to measure."""
     if not current_run().request.measure_window_s:
@@ -136,9 +187,26 @@ def goes_ahead() -> bool:
     return not why
 
 
+def in_time(*, is_published: bool) -> Summary:
+    """Say whether the current run will be, or was, ready in time; late goes into the task's log and a metric."""
+    from airflow.sdk.observability import stats
+
+    found = call(partial(nightly.in_time, is_published=is_published))
+    stats.gauge("warmup.late_s", found["late_s"])
+    if found["late_s"]:
+        log.warning("late by %.0f s: ready at %s, asked for %s", found["late_s"], found["ready_at"], found["ready_by"])
+    return found
+
+
 def report_folder() -> str:
-    """Return the folder of this run's report: the site's, else one under Airflow's home folder."""
+    """Return the folder of this run's report: the site's, else one under Airflow's home folder.
+
+    Where a DAG run holds several runs, each in a group of tasks, the group's name stands behind the site's folder.
+    """
     site, run = current_site(), current_run()
+    group = get_current_context()["ti"].task_id.rpartition(".")[0]
+    if site.report_folder and group:
+        return str(Path(site.report_folder) / group)
     home = os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow"
     return site.report_folder or str(Path(home) / "warmup-reports" / run.run_id)
 

@@ -18,13 +18,20 @@ PARAMETERS_SECTION = "Golden parameters"
 KEPT = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "pattern", "format")
 
 
-def form() -> dict[str, Param]:
+def form(first: type[BaseModel] | None = None) -> dict[str, Param]:
     """Return the Params of a run: every field of the request, then every golden parameter.
+
+    What ``first`` asks, such as what is released, stands before them.
 
     A golden parameter is empty, so that what arrives is what an operator really set: Airflow hands on a default that
     stands in the form as if somebody had typed it, and no tuned value would ever count.
     """
-    return {**_params(RunRequest, REQUEST_SECTION), **_params(GoldenParameters, PARAMETERS_SECTION, are_empty=True)}
+    asked = {} if first is None else _params(first, f"What the {first.__name__.lower()} is")
+    return {
+        **asked,
+        **_params(RunRequest, REQUEST_SECTION),
+        **_params(GoldenParameters, PARAMETERS_SECTION, are_empty=True),
+    }
 
 
 def _params(model: type[BaseModel], section: str, *, are_empty: bool = False) -> dict[str, Param]:

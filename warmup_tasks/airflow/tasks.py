@@ -5,7 +5,7 @@ A body calls the library and returns a small summary. No arrows here (``branches
 
 from airflow.sdk import TriggerRule, task
 
-from warmup_tasks import nightly
+from warmup_tasks import nightly, rollout
 from warmup_tasks.airflow import context
 from warmup_tasks.airflow.routing import check_worker
 from warmup_tasks.airflow.shards import check_shards, shards_of
@@ -53,7 +53,7 @@ def worker(name: str, queue: str) -> context.Summary:
     return check_worker(name, queue) if context.pull("plan")["shards"].get(name) else {"queue": queue}
 
 
-@task(trigger_rule=TriggerRule.NONE_FAILED)
+@task(trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
 def twins(name: str) -> context.Summary:
     """Ask the cold twins of the sampled items."""
     return context.call(nightly.twins, name)
@@ -78,6 +78,12 @@ def probe(name: str) -> context.Summary:
 
 
 @task
+def in_time(*, is_published: bool) -> context.Summary:
+    """Say whether the run will be ready in time, or was."""
+    return context.in_time(is_published=is_published)
+
+
+@task
 def publish_profile(name: str) -> context.Summary:
     """Publish one profile while others still warm."""
     return context.call(nightly.publish_profile, name)
@@ -99,6 +105,42 @@ def replay_cold(name: str) -> context.Summary:
 def replay_warm(name: str) -> context.Summary:
     """Replay the same requests against the warm replicas, if asked to measure."""
     return context.measure(nightly.replay, name, "warm")
+
+
+@task(task_id="begin", trigger_rule=TriggerRule.NONE_FAILED)
+def begin_release(part: str) -> context.Summary:
+    """Fix the run of one part of a release."""
+    return context.begin_release(part)
+
+
+@task
+def void() -> context.Summary:
+    """Void on the part's replicas what the release makes wrong."""
+    return context.call(rollout.void)
+
+
+@task(trigger_rule=TriggerRule.NONE_FAILED)
+def judge() -> context.Summary:
+    """Judge the canary by the evidence of its run."""
+    return context.call_in("canary", rollout.judge)
+
+
+@task.short_circuit(trigger_rule=TriggerRule.NONE_FAILED, ignore_downstream_trigger_rules=False)
+def needs_approval() -> bool:
+    """Ask a person only where the release says so."""
+    return context.needs_approval()
+
+
+@task(trigger_rule=TriggerRule.ONE_FAILED)
+def take_back() -> context.Summary:
+    """Void what the canary's run published; say which old marks are still true."""
+    return context.call_in("canary", rollout.take_back)
+
+
+@task(trigger_rule=TriggerRule.NONE_FAILED)
+def settle() -> context.Summary:
+    """Drop what is left of the old identities."""
+    return context.settle()
 
 
 @task

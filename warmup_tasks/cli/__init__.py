@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from warmup_tasks import __version__
-from warmup_tasks.cli import answers, logs, nights, readiness, site, tuning
+from warmup_tasks.cli import answers, backfill, logs, nights, readiness, site, tuning
 from warmup_tasks.cli.common import out
 
 app = typer.Typer(
@@ -21,7 +21,7 @@ app = typer.Typer(
     "`warmup run` does everything on this machine. The other commands work on a site: set `WARMUP_LAKE`, "
     "`WARMUP_REDIS_URL` and `WARMUP_FLEET` (`warmup run --keep` prints those of the local one).",
 )
-for room in (logs, nights, site, tuning, readiness, answers):
+for room in (logs, nights, backfill, site, tuning, readiness, answers):
     room.register(app)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from warmup_tasks.deadlines import peak_of
 from warmup_tasks.demand import tables
 from warmup_tasks.demand.answers import frequent_questions, repeated_prompts, used_adapters
 from warmup_tasks.demand.asked import GENERATING, Asked, judge, read_asked
@@ -101,6 +102,7 @@ def profile(
     summary: Row = {
         "schema_version": tables.DEMAND_SCHEMA,
         "lookback_s": run.policy.lookback_s,
+        "peak_at": _peak_at(window, run),
         "requests": window.requests.num_rows,
         "not_served": window.not_served,
         "without_content": sum(a.uses for a in every if not (a.body_json and a.prompt_sha256)),
@@ -117,6 +119,14 @@ def profile(
     ref = lake.publish("demand", run.run_id, published, summary)
     asked, reused = sum(t.asked for t in tokenised), sum(t.reused for t in tokenised)
     return ref, {**summary, "tokenised": asked, "tokens_reused": reused}
+
+
+def _peak_at(window: Window, run: Run) -> str | None:
+    import pyarrow.compute as pc
+
+    counted = pc.value_counts(pc.floor_temporal(window.requests["time"], unit="hour")).to_pylist()
+    found = peak_of({row["values"]: row["counts"] for row in counted}, run.as_of, run.policy.horizon_s)
+    return found.isoformat() if found else None
 
 
 def _step_tokens(states: list[ReplicaState], run: Run) -> dict[str, int]:

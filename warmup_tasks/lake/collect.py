@@ -9,6 +9,7 @@ OF_RUNS = (
     "demand",
     "evidence",
     "extractions",
+    "held_back",
     "marks",
     "plan",
     "receipts",

@@ -12,6 +12,7 @@ from warmup_tasks.items import ItemKind, Payload, PlanRow, Reason, ReplicaState
 from warmup_tasks.lake.columns import rows_of, uncollected
 from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
+from warmup_tasks.planning.bill import bill
 from warmup_tasks.planning.drafts import Draft, PlanDraft, refused_id
 from warmup_tasks.planning.graph import DependencyGraph, Key
 from warmup_tasks.planning.prefixes import PrefixPlanner
@@ -44,8 +45,8 @@ def make_plan(
 
     Returns:
         The reference, and a small summary: ``shards`` (profile → wave → shard ids), ``counts`` by kind, ``reasons``,
-        ``arms``, ``cost`` per replica, ``capacity`` per replica, ``reuse`` by model (whose prediction counts, and how
-        everybody did in the back-test), and what demand left out.
+        ``arms``, ``cost`` (see ``bill``), ``capacity`` per replica, ``reuse`` by model (whose prediction counts, and
+        how everybody did in the back-test), and what demand left out.
 
     Raises:
         ConfigurationError: no replica is left, or one has a profile that the profiles file does not know.
@@ -67,6 +68,8 @@ def make_plan(
     facts = lake.meta(demand)
     _refused(plan, lake.read(demand, "refused").to_pylist(), facts["refused"])
     rows = _without(tombstones, _of_kinds(run.request.kinds, _unique(plan.rows())))
+    if run.release:
+        rows = [row for row in rows if not run.release.spares(row)]
     DependencyGraph(row for row in rows if row.is_chosen).check_waves()
     needed = dict.fromkeys(row.payload_sha256 for row in rows if row.payload_sha256 is not None)
     payloads = [plan.payloads[sha] for sha in needed]  # in the rows' order: a shard's lie together
@@ -163,14 +166,6 @@ def _judged(row: PlanRow, reason: Reason | None, kept: Collection[tuple[str, str
 def _summary(plan: PlanDraft, rows: list[PlanRow], facts: Row) -> Row:
     chosen = [row for row in rows if row.is_chosen]
     reasons = Counter((row.kind, row.reason) for row in rows if not row.is_chosen) + plan.not_shown
-    cost = {}
-    for state in plan.states:
-        own = [row for row in chosen if row.replica == state.replica]
-        kv = [row for row in own if row.kind is ItemKind.KV_PREFIX]
-        cost[state.replica] = {
-            "unique_tokens": sum(row.unique_tokens for row in kv),
-            "expected_ms": round(sum(row.expected_cost_ms for row in own), 3),
-        }
     return {
         "shards": plan.shards(),
         "counts": dict(sorted(Counter(str(row.kind) for row in chosen).items())),
@@ -178,7 +173,7 @@ def _summary(plan: PlanDraft, rows: list[PlanRow], facts: Row) -> Row:
             sorted(Counter(str(row.arm) for row in rows if row.is_chosen or row.reason == Reason.HOLDOUT).items())
         ),
         "reasons": _nested(reasons),
-        "cost": cost,
+        "cost": bill(plan.run, plan.states, chosen, plan.fleet.embedder.dimensions),
         "capacity": plan.facts.get("capacity", {}),
         "reuse": facts.get("reuse", {}),
         "nodes_dropped": facts["nodes_dropped"],

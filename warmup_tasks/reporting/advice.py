@@ -1,4 +1,4 @@
-"""What an operator can do about each reason, those of the items and three of the report's own. One sentence each.
+"""What an operator can do about each reason, those of the items and four of the report's own. One sentence each.
 
 A test keeps the list complete. No figures here.
 """
@@ -8,11 +8,13 @@ from warmup_tasks.items import Reason
 NOT_PUBLISHED = "the run published nothing new"
 NO_EVIDENCE = "no evidence was gathered"
 NO_RECEIPT = "no task carried it out"
+HELD_BACK = "the run was to warm nothing"
 
 ADVICE: dict[str, str] = {
     NOT_PUBLISHED: "Too large a share failed, or an expectation broke: mend the other reasons first, then rerun.",
     NO_EVIDENCE: "The probe task of its profile did not finish: clear it.",
     NO_RECEIPT: "The shard's task did not finish: clear it with downstream.",
+    HELD_BACK: "Intended: the head of the report says why; trigger the run again without what held it back.",
     Reason.NOT_WARMABLE: "Nothing to do: a prompt below one block can never hit.",
     Reason.TOO_LONG: "Nothing to do, unless the engine's --max-model-len is set lower than the model allows.",
     Reason.VOLATILE_HEAD: "Move clocks, ids and other changing text behind the stable part of the system prompt.",

@@ -22,7 +22,7 @@ class RunData:
     """The data sets of one run; None where no task wrote any. Grain and columns as in ``docs/contracts.md``.
 
     ``quarantine`` holds the evidence of what is not ready with its last reason, ``publication`` how the run was judged,
-    ``tuning`` the account of its tuning.
+    ``tuning`` the account of its tuning, ``held_back`` why it warmed nothing.
     """
 
     extraction: Row | None
@@ -40,6 +40,7 @@ class RunData:
     replay_cold: pa.Table | None
     replay_warm: pa.Table | None
     tuning: Row | None
+    held_back: Row | None
 
 
 def collect(lake: Lake, run: Run) -> RunData:
@@ -60,6 +61,7 @@ def collect(lake: Lake, run: Run) -> RunData:
         replay_cold=gather(lake, "replay", run, "replay", ending=".cold"),
         replay_warm=gather(lake, "replay", run, "replay", ending=".warm"),
         tuning=_meta(lake, "tuning_nights", run.run_id),
+        held_back=_meta(lake, "held_back", run.run_id),
     )
 
 

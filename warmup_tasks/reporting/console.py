@@ -22,7 +22,7 @@ def print_summary(summary: RunSummary, console: Console) -> None:
     said = verdict(summary)
     console.print(f"\n[{STYLES[said.css]}]{said.title}[/] {said.value}", highlight=False)
     console.print(f"{said.note} Run {summary.run_id}, as of {summary.as_of:%Y-%m-%d %H:%M} UTC.\n", highlight=False)
-    for table in (_headlines(summary), _items(summary), _replicas(summary), _reasons(summary)):
+    for table in (_headlines(summary), _items(summary), _cost(summary), _replicas(summary), _reasons(summary)):
         if table.row_count:
             console.print(table)
             console.print()
@@ -104,6 +104,16 @@ def _items(summary: RunSummary) -> Table:
     everything: list[tuple[str, ItemCounts]] = [*summary.items.by_kind.items(), ("all", summary.items)]
     for kind, counts in everything:
         table.add_row(kind, *(_told(getattr(counts, name)) for name in COUNTS))
+    return table
+
+
+def _cost(summary: RunSummary) -> Table:
+    table = _table("What the plan costs", "where", "items", "prefill tokens", "warming s", "validation s", "Redis MB")
+    for place in summary.cost:
+        seconds = (number(place.warming_s), number(place.validation_s))
+        table.add_row(
+            place.where, f"{place.items:,}", f"{place.prefill_tokens:,}", *seconds, number(place.redis_bytes / 1e6)
+        )
     return table
 
 

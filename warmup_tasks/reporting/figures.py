@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from warmup_tasks.items import Arm, GainBasis, ItemKind, Outcome, Reason, Residency
-from warmup_tasks.reporting.advice import NO_EVIDENCE, NO_RECEIPT, NOT_PUBLISHED, advice, plain
+from warmup_tasks.reporting.advice import HELD_BACK, NO_EVIDENCE, NO_RECEIPT, NOT_PUBLISHED, advice, plain
 from warmup_tasks.reporting.collect import Row, RunData, rows
 
 
@@ -84,6 +84,8 @@ def fates(data: RunData) -> list[Fate]:
         is_ready = key in marks if data.marks is not None else bool(seen.get("is_ready"))
         is_held_out = row["reason"] == Reason.HOLDOUT
         step, reason = _why(row.pop("reason"), row["is_chosen"] and not is_held_out, receipt, seen, is_ready)
+        if reason == NO_RECEIPT and data.held_back is not None and data.held_back["why"]:
+            step, reason = "planning", HELD_BACK
         found.append(
             Fate(
                 **row,

@@ -77,6 +77,20 @@ class ReplicaFigures(Figure):
     contradictions: list[str]
 
 
+class Cost(Figure):
+    """What the plan costs in one place, a replica or a profile's part of the serving store, by the survey's speeds.
+
+    Estimates before anything is warmed, as if requests went one after the other; ``validation_s`` is an upper limit.
+    """
+
+    where: str
+    items: int
+    prefill_tokens: int
+    warming_s: float
+    validation_s: float
+    redis_bytes: int
+
+
 class Distribution(Figure):
     """Percentiles of n measured values, in ms."""
 
@@ -252,6 +266,9 @@ class RunSummary(Figure):
     files: list[str]
     items: Items
     publication: Publication
+    held_back: str | None
+    cost: list[Cost]
+    ready_in_s: float | None
     replicas: list[ReplicaFigures]
     ttft_ms: Ttft
     block_hit_ratio: HitRatio

@@ -95,6 +95,8 @@ def verdict(summary: RunSummary) -> Headline:
     planned, ready = summary.items.planned, summary.items.ready
     if planned is None:
         return Headline("Nothing was planned yet", "", "The run stopped before its plan.", "unknown")
+    if summary.held_back is not None:
+        return Headline(f"{planned:,} items planned, none warmed", "", _why_held_back(summary), "fair")
     if ready is None:
         return Headline("Nothing is published", "", "The run stopped before publication; older marks stand.", "poor")
     if summary.publication.is_published is False:
@@ -104,6 +106,18 @@ def verdict(summary: RunSummary) -> Headline:
     share = ready / planned
     css = "good" if share >= 0.9 else "fair" if share >= 0.5 else "poor"
     return Headline(f"{ready:,} of {planned:,} planned items are ready", f"{share:.0%}", _faster(summary), css)
+
+
+def _why_held_back(summary: RunSummary) -> str:
+    tokens = sum(place.prefill_tokens for place in summary.cost)
+    size = sum(place.redis_bytes for place in summary.cost)
+    cost = f"{tokens:,} tokens to prefill, {size / 1e6:,.1f} MB in Redis"
+    lasts = "" if summary.ready_in_s is None else f", ready after about {_minutes(summary.ready_in_s)}"
+    return f"{summary.held_back.capitalize() if summary.held_back else ''}. It would cost {cost}{lasts}."
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _why_unpublished(summary: RunSummary) -> str:

@@ -12,6 +12,7 @@ from warmup_tasks.parameters import GoldenParameters
 from warmup_tasks.reporting import figures
 from warmup_tasks.reporting.collect import RunData, collect, rows
 from warmup_tasks.reporting.model import (
+    Cost,
     Distribution,
     EngineName,
     HitRatio,
@@ -62,6 +63,9 @@ def summarise(
         files=[file["file"] for file in extraction.get("files", [])],
         items=_items(data, fates),
         publication=Publication(**(data.publication or {})),
+        held_back=(data.held_back or {}).get("why") or None,
+        cost=_cost(data),
+        ready_in_s=(data.plan_meta or {}).get("cost", {}).get("ready_in_s"),
         replicas=_replicas(data, fates),
         ttft_ms=_ttft(data),
         block_hit_ratio=HitRatio(**figures.hit_ratio(data)),
@@ -78,6 +82,12 @@ def summarise(
         parameter_origins={name: run.origins.told(name) for name in GoldenParameters.model_fields},
         tuning=_tuning(data, run),
     )
+
+
+def _cost(data: RunData) -> list[Cost]:
+    told = (data.plan_meta or {}).get("cost", {})
+    places = {f"store of {name}": row for name, row in told.get("stores", {}).items()} | told.get("replicas", {})
+    return [Cost(where=name, **row) for name, row in sorted(places.items())]
 
 
 def _tuning(data: RunData, run: Run) -> Tuning:

@@ -54,7 +54,8 @@ async def check_identity(
     """Compare what a replica reports and shows with the declaration and with what it showed before.
 
     The weights' fingerprint must be the one that was last seen at the same declared revision, or, where no revision is
-    declared, in the same epoch. A first fingerprint, and one after a declared change, is remembered.
+    declared, in the same epoch. A first fingerprint, and one after a declared change, is remembered; but a replica that
+    answers as before in the same epoch has not got what is declared anew.
 
     Args:
         engine: the replica.
@@ -97,11 +98,18 @@ async def check_identity(
             f"weights_revision: {seen.version or 'undeclared'} answers the canary not as in run {known.run_id}: "
             "declare the new revision"
         )
+    elif known is not None and _is_same_process(known, seen) and _agrees(known, answer, tolerance):
+        found.append(
+            f"weights_revision: declared {seen.version}, but the process that answered the canary as {known.version} "
+            "still does: deploy the new revision"
+        )
     elif answer.tokens and (known is None or not _must_agree(known, seen)):
         if is_after_warming:
             found.append("weights_revision: nobody saw what the canary answered before warming")
         else:
             remember(lake, seen)
+    elif known is not None and epoch is not None and known.epoch != epoch and not is_after_warming:
+        remember(lake, known.model_copy(update={"epoch": epoch, "run_id": run_id}))
     return IdentityCheck(found, table_of(identity, capabilities))
 
 
@@ -152,6 +160,11 @@ def _must_agree(known: Fingerprint, seen: Fingerprint) -> bool:
     if seen.version is not None or known.version is not None:
         return known.version == seen.version
     return known.epoch is not None and known.epoch == seen.epoch
+
+
+def _is_same_process(known: Fingerprint, seen: Fingerprint) -> bool:
+    """Say whether another revision is declared of a replica that has not begun a new life since."""
+    return known.version != seen.version and None not in (known.epoch, seen.epoch) and known.epoch == seen.epoch
 
 
 def _agrees(known: Fingerprint, answer: Answer, tolerance: float) -> bool:

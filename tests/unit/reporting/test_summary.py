@@ -4,7 +4,7 @@ import pytest
 
 from warmup_tasks.items import Arm, GainBasis, ItemKind, Outcome, Reason, Residency
 from warmup_tasks.lake.store import Lake
-from warmup_tasks.reporting.advice import ADVICE, NO_EVIDENCE, NO_RECEIPT, NOT_PUBLISHED, advice, plain
+from warmup_tasks.reporting.advice import ADVICE, HELD_BACK, NO_EVIDENCE, NO_RECEIPT, NOT_PUBLISHED, advice, plain
 from warmup_tasks.reporting.collect import collect
 from warmup_tasks.reporting.model import RunSummary
 from warmup_tasks.reporting.summary import summarise
@@ -142,7 +142,7 @@ def test_reasons_are_counted_without_their_details(night):
 
 
 def test_every_reason_has_advice():
-    assert set(ADVICE) == {*Reason, NOT_PUBLISHED, NO_EVIDENCE, NO_RECEIPT}
+    assert set(ADVICE) == {*Reason, NOT_PUBLISHED, NO_EVIDENCE, NO_RECEIPT, HELD_BACK}
     assert plain(f"{Reason.NOT_WARMABLE}: 15 of 16 tokens") == Reason.NOT_WARMABLE
     assert advice("something new") not in ADVICE.values()
 

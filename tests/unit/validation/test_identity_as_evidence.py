@@ -134,3 +134,24 @@ def test_an_item_that_was_taken_out_gets_no_mark_from_a_night_under_way(tmp_path
     Invalidator(redis_client).invalidate(Reach(item_id=out.item_id))
     night.publish()
     assert {mark.item_id for mark in MarkStore(redis_client).find(Reach(replica="a"))} == {stays.item_id}
+
+
+def test_a_revision_that_is_declared_but_not_deployed_is_seen(tmp_path: Path, redis_client):
+    """A release reaches a replica that still serves the old weights; a production engine does not report them."""
+    with start_double(**{**SETTINGS, "developer_mode": False}) as double:
+
+        def night(revision: str) -> SmallNight:
+            made = SmallNight(tmp_path, redis_client, {"a": double}, model={"weights_revision": revision})
+            made.prefix("a", made.tokens(1, 40), order=0)
+            return made
+
+        assert night("r1").whole()["ready"] == 1
+        night("r1").control("a", "/double/restart")
+        assert night("r1").whole()["ready"] == 1
+        early = night("r2")
+        assert early.whole()["reasons"] == {Reason.IDENTITY_CONTRADICTED: 1}
+        said = early.lake.meta(f"evidence/{early.run.run_id}.{PROFILE}")["contradictions"]["a"]
+        assert said[0].startswith("weights_revision: declared r2, but the process that answered the canary as r1")
+        early.control("a", "/double/weights", revision="r2")
+        early.control("a", "/double/restart")
+        assert night("r2").whole()["ready"] == 1
