@@ -131,6 +131,8 @@ class Batch:
 
     def leave_out(self, rows: Rows, grounds: Sequence[str | None]) -> list[bool]:
         """Take rows that have a ground as no requests; return of each row whether it is one."""
+        if not any(grounds):
+            return [True] * len(rows)
         for place, ground in zip(rows.places, grounds, strict=True):
             if ground is not None and place not in self.faults:
                 self.not_requests[int(place)] = ground

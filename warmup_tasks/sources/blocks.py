@@ -13,8 +13,6 @@ from warmup_tasks.sources.reading import MAX_LINE_BYTES, DamagedFileError, Line,
 
 BLOCK_BYTES = 2**20
 """Records of so many bytes stay in the processor's cache while they are read; more take a third longer."""
-COMPILED_BYTES = 2**22
-"""Of so many bytes where compiled loops read them: each block costs them some calls, and no objects."""
 _BOM = b"\xef\xbb\xbf"
 
 

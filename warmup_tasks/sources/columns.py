@@ -65,6 +65,10 @@ class Rows:
             return self
         return Rows([self.objects[row] for row in chosen], [self.places[row] for row in chosen], self.faults)
 
+    def split(self, is_wanted: Marks) -> tuple["Rows", "Rows"]:
+        """Return the rows for which ``is_wanted`` holds, and the others."""
+        return self.where(is_wanted), self.where(not wanted for wanted in is_wanted)
+
     def fill(self, column: Column, other: Callable[["Rows"], Column]) -> Column:
         """Return a column with its gaps filled by what ``other`` makes of the rows that have one."""
         is_gap = [value is None for value in column]

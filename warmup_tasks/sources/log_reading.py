@@ -62,9 +62,7 @@ class FileTask:
         entry = self.plan.entry
         return sorted({*entry.former_names, entry.file} - {self.file.name}) if entry is not None else []
 
-    def line_blocks(
-        self, max_line_bytes: int, on_progress: Callable[[int], None], block_bytes: int | None = None
-    ) -> Iterator[blocks.LineBlock]:
+    def line_blocks(self, max_line_bytes: int, on_progress: Callable[[int], None]) -> Iterator[blocks.LineBlock]:
         """Yield what is to be read, and keep how far that is."""
         content = self.file.blocks(on_progress, start=self.content_bytes)
         for block in blocks.line_blocks(
@@ -72,7 +70,7 @@ class FileTask:
             max_line_bytes,
             first_line=self.lines + 1,
             offset=self.content_bytes,
-            block_bytes=block_bytes or blocks.BLOCK_BYTES,
+            block_bytes=blocks.BLOCK_BYTES,
         ):
             self.is_finished = not block.is_open
             if not block.is_open:
@@ -114,7 +112,7 @@ class LogReading:
             if tasks and (count > 1 or is_compiled):
                 first = 1 if is_compiled else count + 1
                 with Pool(job, range(first, first + count)) as pool:
-                    staged.add(pool.read(self._blocks(tasks, blocks.COMPILED_BYTES if is_compiled else None)))
+                    staged.add(pool.read(self._blocks(tasks)))
             else:
                 for block in self._blocks(tasks):
                     reader.read_block(block)
@@ -125,9 +123,9 @@ class LogReading:
         self._on_progress(0)
         return staged
 
-    def _blocks(self, tasks: Sequence[FileTask], block_bytes: int | None = None) -> Iterator[Task]:
+    def _blocks(self, tasks: Sequence[FileTask]) -> Iterator[Task]:
         for task in tasks:
-            for block in task.line_blocks(self._job.max_line_bytes, self._on_progress, block_bytes):
+            for block in task.line_blocks(self._job.max_line_bytes, self._on_progress):
                 if task.source is not None:
                     yield Task(task.file.name, task.source, block)
             self._finish(task)

@@ -38,9 +38,8 @@ class NormalisedSource(BatchSource):
     def read_batch(self, batch: Batch) -> None:
         """Read requests and feedback rows."""
         rows = batch.rows()
-        is_request = rows.equals("record", "request")
-        rows.where(not wanted for wanted in is_request).each(lambda place, record: _read_other(batch, place, record))
-        rows = rows.where(is_request)
+        rows, others = rows.split(rows.equals("record", "request"))
+        others.each(lambda place, record: _read_other(batch, place, record))
         rows.only_names(_REQUEST_FIELDS, _FREE)
         kinds, prompt = rows.prompts(_kind_and_prompt, _NAMES)
         batch.take_rows(

@@ -126,8 +126,10 @@ def _is_object(value: Any) -> bool:
 
 def _endpoints(rows: Rows) -> list[str]:
     values = rows.values("endpoint", "path", "url", ("request", "url"), ("request", "path"))
-    ends = {value: _last_part(value) for value in {value for value in values if isinstance(value, str)}}
-    return [ends[value] if isinstance(value, str) else "" for value in values]
+    if not set(map(type, values)) <= {str, type(None)}:
+        values = [value if isinstance(value, str) else None for value in values]
+    ends = {value: _last_part(value or "") for value in set(values)}
+    return [ends[value] for value in values]
 
 
 def _last_part(path: str) -> str:

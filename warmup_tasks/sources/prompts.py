@@ -3,8 +3,9 @@
 Here a logged request body becomes the JSON of ``items.PromptBody`` and its digest. No format's field names.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Self
 
 import orjson
 
@@ -68,18 +69,20 @@ class Prompt:
 NO_CONTENT = Prompt()
 
 
-@runtime_checkable
-class PromptColumn(Protocol):
+class PromptColumn(ABC):
     """Prompts that were never objects."""
 
     @property
+    @abstractmethod
     def bodies(self) -> Any:
         """The prompts as they are stored, an Arrow array."""
 
     @property
+    @abstractmethod
     def digests(self) -> list[str | None]:
         """Their digests."""
 
+    @abstractmethod
     def __getitem__(self, row: int) -> Prompt:
         """Return one."""
 

@@ -10,10 +10,10 @@ from functools import cached_property
 import pyarrow as pa
 
 from warmup_tasks.sources.line_index import Written
-from warmup_tasks.sources.prompts import Prompt
+from warmup_tasks.sources.prompts import Prompt, PromptColumn
 
 
-class SpanPrompts:
+class SpanPrompts(PromptColumn):
     """A column of prompts: as they are stored, and their digests, made when they are first asked for."""
 
     def __init__(self, write: Callable[[bool], Written]) -> None:

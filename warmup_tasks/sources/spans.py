@@ -66,10 +66,15 @@ class SpanRows(Rows):
 
     def where(self, is_wanted: Iterable[bool]) -> "SpanRows":
         """Return the rows for which ``is_wanted`` holds."""
-        mask = np.fromiter(is_wanted, dtype=bool, count=len(self))
+        wanted: Any = is_wanted
+        mask = wanted if isinstance(wanted, np.ndarray) else np.fromiter(wanted, dtype=bool, count=len(self))
         if mask.all():
             return self
         return SpanRows(self._index, self.entries[mask], np.asarray(self.places)[mask], self._is_odd)
+
+    def split(self, is_wanted: Any) -> tuple["SpanRows", "SpanRows"]:
+        """Return the rows for which ``is_wanted`` holds, and the others."""
+        return self.where(is_wanted), self.where(~is_wanted)
 
     def fill(self, column: Column, other: Callable[[Rows], Column]) -> Column:
         """Return a column with its gaps filled by what ``other`` makes of the rows."""
@@ -105,7 +110,7 @@ class SpanRows(Rows):
 
     def each(self, rule: Callable[[int, Any], None]) -> None:
         """Hand the records to the rules."""
-        self._set_odd(np.ones(len(self), dtype=bool))
+        self._is_odd[np.asarray(self.places)] = True
 
     def only_names(self, known: Iterable[str], free: str) -> None:
         """Refuse records with other names."""
@@ -174,7 +179,7 @@ class SpanRows(Rows):
         entries = self._first(paths)
         numbers, is_given = self._floats(entries)
         with np.errstate(invalid="ignore"):
-            is_plain = is_given & (numbers >= 0) & (numbers <= _WIDEST_EXACT)
+            is_plain = is_given & ~np.signbit(numbers) & (numbers <= _WIDEST_EXACT)
         self._set_odd((entries >= 0) & ~is_plain)
         return pa.array(numbers * scale if scale != 1.0 else numbers, mask=~is_plain)
 

@@ -293,7 +293,6 @@ def test_the_number_of_workers_and_the_size_of_blocks_change_nothing(
     append(log.with_name("b.jsonl"), *(feedback(n) for n in range(5)), line(7), b"{}\n")
     monkeypatch.setattr("warmup_tasks.sources.blocks.BLOCK_BYTES", 3_000)
     expected = extract(lake, str(log.parent), workers=1)
-    monkeypatch.setattr("warmup_tasks.sources.blocks.COMPILED_BYTES", 3_000)
     for workers, large_bytes in ((2, 2**26), (3, 2**26), (1, 0), (3, 0)):
         monkeypatch.setattr("warmup_tasks.sources.log_reading._LARGE_BYTES", large_bytes)
         summary, other = fresh(log.parent, tmp_path, workers=workers)
