@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.benchmarks.harness import BenchResult
-from warmup_tasks import fleet_sources, identity, items, settings
+from warmup_tasks import fleet_sources, identity, items, releases, settings
 from warmup_tasks.demand import tables as demand_tables
 from warmup_tasks.demand.tokens import TOKENS
 from warmup_tasks.lake import schemas
@@ -67,6 +67,7 @@ FILES: dict[str, type[BaseModel]] = {
     "fleet file: embedder endpoint": settings.EmbedderEndpoint,
     "live event": LiveEvent,
     "run request": settings.RunRequest,
+    "release: change": releases.Change,
     "run policy": settings.RunPolicy,
     "summary.json": model.RunSummary,
     "summary.json: items": model.ItemCounts,
