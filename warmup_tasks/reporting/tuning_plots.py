@@ -170,7 +170,9 @@ def frontier(trials: Sequence[Row], marks: Mapping[str, Row], cap: float) -> str
         css = "cold" if name == "fixed" else "warm"
         below = 18 if are_close and place else 4 - 12 * are_close
         parts.append(svg.dot(x(share), y(p95_ms), 5.5, f"mark {css}", f"{name}: {p95_ms:.0f} ms"))
-        parts.append(svg.text(x(share) + 9, y(p95_ms) + below, f"{name} {svg.number(p95_ms)} ms", f"value {css}"))
+        said, is_right = f"{name} {svg.number(p95_ms)} ms", x(share) > WIDTH - 120
+        shift, anchor = (-9, "end") if is_right else (9, "start")
+        parts.append(svg.text(x(share) + shift, y(p95_ms) + below, said, f"value {css}", anchor))
     return svg.figure(WIDTH, 244, "False triggers against P95, each trial a dot", parts)
 
 
