@@ -12,7 +12,7 @@ from warmup_tasks.lake.store import Lake
 from warmup_tasks.parameters import GoldenParameters, PrefetchStrategy
 from warmup_tasks.reporting import plots, print_summary, report_tables, summarise, svg, write_report
 from warmup_tasks.reporting.console import print_mapping
-from warmup_tasks.reporting.model import Items, ModelCoverage, Publication
+from warmup_tasks.reporting.model import Cost, Items, ModelCoverage, Publication
 from warmup_tasks.reporting.report import parameter_rows, verdict
 
 
@@ -180,3 +180,23 @@ def test_a_wide_span_of_latencies_gets_a_logarithmic_axis(night):
     summary = summarise(night.lake, night.run)
     table = pa.table({"cold_ms": [100.0, 4000.0], "warm_ms": [2.0, 30.0]})
     assert ">2<" in plots.ttft(table, summary)
+
+
+def test_a_run_that_was_held_back_leads_with_the_reason_and_the_cost(night, tmp_path):
+    places = [
+        Cost(where="a", items=2, prefill_tokens=1500, warming_s=0.8, validation_s=1.0, redis_bytes=1880),
+        Cost(where="store of large", items=1, prefill_tokens=300, warming_s=4.0, validation_s=0.0, redis_bytes=998_120),
+    ]
+    held = summarise(night.lake, night.run).model_copy(
+        update={"held_back": "a dry run ends with its plan", "cost": places, "ready_in_s": 5.8}
+    )
+    said = verdict(held)
+    assert said.title.endswith("items planned, none warmed")
+    assert said.note == (
+        "A dry run ends with its plan. It would cost 1,800 tokens to prefill, 1.0 MB in Redis, ready after about 6 s."
+    )
+    page = write_report(held, report_tables(night.lake, night.run), tmp_path).read_text(encoding="utf-8")
+    assert "What the plan costs" in page
+    console = Console(file=io.StringIO(), width=160)
+    print_summary(held, console)
+    assert "store of large" in console.file.getvalue()
