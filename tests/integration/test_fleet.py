@@ -1,10 +1,11 @@
-"""A fleet on Celery in one scenario: queues, a scheduled run, one by hand without a date, and kills.
+"""A fleet on Celery in one scenario: queues, runs of every kind, kills, and a queue that nobody serves.
 
 One site for all tests, in their order: Redis as the broker, Postgres, two workers on two profile queues, four replicas.
 """
 
 import random
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
@@ -14,6 +15,7 @@ from warmup_tasks.local.live_site import LiveSite
 
 pytestmark = pytest.mark.timeout(900)
 SEED = 6
+FEW = {"kinds": ["adapter"]}
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +65,28 @@ def test_a_run_by_hand_without_a_date_survives_a_worker_a_scheduler_and_an_agent
     check_routing(site, run)
     assert runs.ready_set(site) == undisturbed
     assert runs.leases(site) == []
+
+
+def test_a_backfill_plans_past_days_and_leaves_newer_marks_alone(site, undisturbed):
+    before = runs.ready_set(site)
+    day = site.as_of - timedelta(days=2)
+    body = {"dag_id": runs.DAG, "from_date": day.isoformat(), "to_date": (day + timedelta(minutes=1)).isoformat()}
+    made = site.api.post("backfills", {**body, "reprocess_behavior": "failed", "dag_run_conf": {**runs.SMALL, **FEW}})
+    found = site.api.wait_until(lambda: site.api.runs(runs.DAG, run_type="backfill"), 60, "the backfill's runs")
+    for run in found:
+        assert site.api.wait_for_run(runs.DAG, run["dag_run_id"], runs.RUN_S) == "success"
+        assert runs.wrong_hosts(site, runs.DAG, run["dag_run_id"]) == []
+    assert made["dag_id"] == runs.DAG
+    assert runs.ready_set(site) == before
+
+
+def test_a_queue_that_nobody_serves_is_named_at_once_and_others_go_on(site, undisturbed):
+    site.airflow.parts.pop("worker-small").stop()
+    later = site.as_of + timedelta(minutes=1)
+    run = site.api.trigger(runs.DAG, {**runs.SMALL, **FEW, "as_of": later.isoformat()})
+    assert site.api.wait_for_run(runs.DAG, run, runs.RUN_S) == "failed"
+    tasks = {task["task_id"]: task for task in site.api.task_instances(runs.DAG, run)}
+    assert (tasks["small.worker"]["state"], tasks["small.worker"]["try_number"]) == ("failed", 1)
+    assert tasks["small.twins"]["state"] == "upstream_failed"
+    assert tasks["large.probe"]["state"] == tasks["publish"]["state"] == "success"
+    assert "no worker serves its queue 'gpu.small'" in runs.log_of(site, run, "small.worker")
