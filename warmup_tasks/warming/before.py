@@ -17,8 +17,6 @@ from warmup_tasks.lake.records import Key, key_of, partitions_of
 from warmup_tasks.lake.schemas import RECEIPTS, from_table
 from warmup_tasks.lake.selection import Where
 from warmup_tasks.lake.store import Lake
-from warmup_tasks.planning.graph import DependencyGraph
-from warmup_tasks.planning.graph import Key as NodeKey
 from warmup_tasks.runs import Run
 
 _DECIDING = ("item_id", "replica", "wave", "outcome", "kind", "started_at")
@@ -36,7 +34,7 @@ class Before:
     """
 
     chosen: list[PlanRow] = field(default_factory=list)
-    lost: list[NodeKey] = field(default_factory=list)
+    lost: list[Key] = field(default_factory=list)
     witnesses: dict[Key, Receipt] = field(default_factory=dict)
 
     @classmethod
@@ -64,7 +62,10 @@ class Before:
         """Return the keys of those rows that depend on something lost, as the graph says."""
         if not self.lost:
             return set()
-        skipped = set(DependencyGraph(self.chosen).dependants_to_skip(self.lost))
+        from warmup_tasks.planning.graph import DependencyGraph
+        from warmup_tasks.planning.graph import Key as NodeKey
+
+        skipped = set(DependencyGraph(self.chosen).dependants_to_skip(NodeKey(*key) for key in self.lost))
         return {key_of(row) for row in rows if NodeKey(*key_of(row)) in skipped}
 
 
@@ -93,7 +94,7 @@ def _receipts(lake: Lake, run: Run, profile: str, wave: int) -> tuple[pa.Table, 
     return pa.concat_tables(parts), witnesses
 
 
-def _without(planned: pa.Table, receipts: pa.Table) -> list[NodeKey]:
+def _without(planned: pa.Table, receipts: pa.Table) -> list[Key]:
     """Return the keys of planned rows that no receipt calls warmed, sorted."""
     warmed = receipts.filter(pc.equal(receipts["outcome"], Outcome.WARMED))
     left, right = (
@@ -103,7 +104,7 @@ def _without(planned: pa.Table, receipts: pa.Table) -> list[NodeKey]:
     lost = left.join(right, keys=["item_id", "replica"], join_type="left anti")
     return sorted(
         (
-            NodeKey(item, replica or None)
+            (item, replica or None)
             for item, replica in zip(values_of(lost["item_id"]), values_of(lost["replica"]), strict=True)
         ),
         key=str,
