@@ -2,7 +2,8 @@
 
 Ours reads 64-bit names, numbers them and replays; libCacheSim's ``process_trace`` counts every block that it finds, so
 before anything is timed both count that way and must agree. It is timed as it comes, and with the hash table size that
-suits it best. A scale of 10 goes to 10^8 accesses. Needs ``libcachesim`` (a development dependency).
+suits it best. From 10^5 to 10^8 accesses; the largest are timed once each. Rows say how long each step of ours takes.
+Needs ``libcachesim`` (a development dependency).
 """
 
 import gzip
@@ -21,10 +22,12 @@ import orjson
 from tests.benchmarks import harness
 from tests.benchmarks.block_trace import block_trace
 from warmup_tasks.errors import WarmupError
-from warmup_tasks.replay.accesses import Accesses
+from warmup_tasks.replay.accesses import Accesses, dense_ids
 from warmup_tasks.replay.lru import hit_curve, replay_lru
 
-SMALLEST, LARGEST = 100_000, 10_000_000
+SMALLEST, LARGEST = 100_000, 100_000_000
+TIMED_ONCE_FROM = 50_000_000
+WRITTEN_TOGETHER = 5_000_000
 CAPACITY_SHARE = 0.1
 HASH_POWERS = (16, 20, 24)
 AS_IT_COMES = 24
@@ -62,6 +65,9 @@ def run(out: Path, scale: float = 1.0) -> harness.BenchResult:
         "memory_to_libcachesim": ours["peak_mb"] / max(theirs["peak_mb"], 0.1),
         "time_per_access_growth": (ours["median_s"] / largest) / (small["median_s"] / sizes[0]),
     }
+    for size in sizes[:-1]:
+        ratio = _row(rows, "libcachesim", size)["median_s"] / _row(rows, "ours", size)["median_s"]
+        headline[f"ratio_to_libcachesim_{size}"] = ratio
     return harness.result("replay_speed", headline, rows)
 
 
@@ -73,10 +79,13 @@ def _write(out: Path, name: str, names: np.ndarray, lengths: np.ndarray) -> Trac
     paths = [out / f"{name}.{ending}" for ending in ("names", "lengths", "bin")]
     names.tofile(paths[0])
     lengths.tofile(paths[1])
-    records = np.zeros(len(names), RECORD)
-    records["name"], records["size"], records["next"] = names, 1, -2
-    records["time"] = np.repeat(np.arange(len(lengths)), lengths)
-    records.tofile(paths[2])
+    times = np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)
+    with paths[2].open("wb") as file:
+        for first in range(0, len(names), WRITTEN_TOGETHER):
+            some = slice(first, first + WRITTEN_TOGETHER)
+            records = np.zeros(len(names[some]), RECORD)
+            records["name"], records["size"], records["next"], records["time"] = names[some], 1, -2, times[some]
+            records.tofile(file)
     blocks = _accesses(paths[0], paths[1]).blocks
     return Trace(name, *paths, len(names), max(1, int(blocks * CAPACITY_SHARE)))
 
@@ -92,7 +101,8 @@ def _conversations() -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _measure(trace: Trace, *, has_memory: bool = False) -> list[dict[str, Any]]:
-    power = _best_power(trace)
+    is_large = trace.accesses >= TIMED_ONCE_FROM
+    power = max(HASH_POWERS) + 2 if is_large else _best_power(trace)
     contenders: dict[str, Callable[[], Any]] = {
         "ours": lambda: ours(trace),
         "libcachesim": lambda: theirs(trace, AS_IT_COMES),
@@ -102,13 +112,29 @@ def _measure(trace: Trace, *, has_memory: bool = False) -> list[dict[str, Any]]:
     counted = replay_lru(_accesses(trace.names, trace.lengths), trace.capacity, counts_runs=False).hit_ratio
     if abs(counted - theirs(trace, power)) > 1e-9:
         raise WarmupError(f"replay_speed: the two do not count the same hits on {trace.name}")
-    seconds = harness.in_turns(contenders, repeats=3)
+    seconds = {name: [_seconds(one)] for name, one in contenders.items()} if is_large else None
+    seconds = seconds or harness.in_turns(contenders, repeats=3)
     facts = {"trace": trace.name, "accesses": trace.accesses, "capacity_blocks": trace.capacity, "hash_power": power}
     rows = harness.rows_of(seconds, hit_ratio_prefix_run=ours(trace), hit_ratio_any_block=counted, **facts)
     for row in rows:
         row["accesses_per_s"] = trace.accesses / median(seconds[row["contender"]])
         row["peak_mb"] = _peak_mb(row["contender"], trace, power) if has_memory else None
+        row |= _steps(trace) if row["contender"] == "ours" else {}
     return rows
+
+
+def _steps(trace: Trace) -> dict[str, float]:
+    """Return the nanoseconds an access of each step of ours: at large sizes, memory that has to be waited for."""
+    begun = perf_counter()
+    names = np.fromfile(trace.names, np.uint64)
+    was_read = perf_counter()
+    dense_ids(names)
+    was_numbered = perf_counter()
+    accesses = _accesses(trace.names, trace.lengths)
+    before = perf_counter()
+    replay_lru(accesses, trace.capacity)
+    spent = {"read": was_read - begun, "number": was_numbered - was_read, "replay": perf_counter() - before}
+    return {f"{step}_ns": seconds / trace.accesses * 1e9 for step, seconds in spent.items()}
 
 
 def ours(trace: Trace) -> float:
@@ -125,12 +151,16 @@ def theirs(trace: Trace, power: int) -> float:
     return 1 - float(miss_ratio)
 
 
+def _seconds(contender: Callable[[], Any]) -> float:
+    begun = perf_counter()
+    contender()
+    return perf_counter() - begun
+
+
 def _best_power(trace: Trace) -> int:
     seconds = {}
     for power in HASH_POWERS:
-        begun = perf_counter()
-        theirs(trace, power)
-        seconds[power] = perf_counter() - begun
+        seconds[power] = _seconds(lambda power=power: theirs(trace, power))
     return min(seconds, key=lambda power: seconds[power])
 
 
