@@ -5,14 +5,18 @@ from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import orjson
 import pytest
 
 from warmup_tasks.errors import ConfigurationError
 from warmup_tasks.items import PromptBody
 from warmup_tasks.lake import Lake
+from warmup_tasks.replay.logs import read_accesses
+from warmup_tasks.replay.lru import replay_lru
 from warmup_tasks.sources import ExtractionSummary, extract
 from warmup_tasks.sources.faults import Fault
 from warmup_tasks.sources.sample_log import ADAPTERS, DEFAULT_AS_OF, MODEL, SampleLogSummary, write_sample_log
@@ -84,15 +88,79 @@ def test_a_tenth_of_the_tenants_make_most_of_the_traffic(ask: Query) -> None:
     assert min(counts) > 0
 
 
+class Traffic(NamedTuple):
+    """Some tenants' requests on one cache without limit: how often each block was asked for, and hits by request."""
+
+    uses: npt.NDArray[np.int64]
+    hits: npt.NDArray[np.int32]
+    is_session: npt.NDArray[np.bool_]
+
+
+@pytest.fixture(scope="module")
+def week(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    folder = tmp_path_factory.mktemp("week")
+    write_sample_log(folder / "log", days=8)
+    lake = Lake(str(folder / "lake"))
+    extract(lake, str(folder / "log"))
+    return lake
+
+
+def _traffic(lake: Lake, *, has_tools: bool) -> Traffic:
+    """People chat without tools; programs send their tools, or a bare prompt."""
+    refs = [f"requests/{day}:requests" for day in lake.partitions("requests")]
+    condition = f"{'' if has_tools else 'NOT'} (body_json LIKE '%\"tools\"%' OR request_type = 'completion')"
+    rows = lake.query(f"SELECT * FROM r WHERE body_json IS NOT NULL AND {condition}", {"r": refs})
+    accesses = read_accesses(lake, requests=rows).accesses
+    replayed = replay_lru(accesses, None)
+    is_session = {
+        round(row["t"], 3): row["s"] is not None
+        for row in lake.query("SELECT epoch_us(time) / 1e6 AS t, session_id AS s FROM r", {"r": rows}).to_pylist()
+    }
+    return Traffic(
+        np.bincount(accesses.ids),
+        replayed.hits,
+        np.asarray([is_session[round(moment, 3)] for moment in accesses.times_s.tolist()]),
+    )
+
+
+def test_a_tenth_of_the_blocks_makes_most_reuses_of_chats(week: Lake) -> None:
+    """77 % in a published trace of people's chats."""
+    reuses = np.sort(_traffic(week, has_tools=False).uses - 1)[::-1]
+    assert reuses[: len(reuses) // 10].sum() / reuses.sum() == pytest.approx(0.77, abs=0.04)
+
+
+def test_nearly_all_hits_of_programs_come_from_single_requests_behind_shared_prompts(week: Lake) -> None:
+    """97 % in a published trace of requests through an interface for programs."""
+    traffic = _traffic(week, has_tools=True)
+    share = traffic.hits[~traffic.is_session].sum() / traffic.hits.sum()
+    assert share == pytest.approx(0.97, abs=0.015)
+
+
+def test_many_days_can_be_compared_night_by_night(week: Lake) -> None:
+    days = week.partitions("requests")
+    assert len(days) == 9
+    refs = [f"requests/{day}:requests" for day in days]
+    by_day = week.query(
+        "SELECT CAST(time AS DATE) AS day, list(DISTINCT prompt_sha256) AS prompts FROM r GROUP BY day ORDER BY day",
+        {"r": refs},
+    ).to_pylist()
+    prompts = [set(row["prompts"]) for row in by_day]
+    for earlier, later in pairwise(prompts[1:]):
+        known = len(earlier & later) / len(later)
+        assert 0.05 < known < 0.9, "a day's questions are partly those of the day before, partly its own"
+
+
 def test_system_prompts_are_long_and_their_tools_stand_in_the_order_sent(ask: Query) -> None:
     bodies = [
         PromptBody.model_validate_json(r["b"]) for r in ask("select any_value(body_json) as b from r group by tenant")
     ]
     with_system = [body for body in bodies if body.messages]
     assert len(with_system) == 19
-    for body in with_system:
+    programs = [body for body in with_system if body.tools]
+    assert len(programs) == 12
+    for body in programs:
         assert body.messages is not None
-        assert body.tools
+        assert body.tools is not None
         assert 3_500 <= len(body.messages[0]["content"]) + len(orjson.dumps(body.tools)) <= 12_000
     assert [body.template_args for body in bodies if body.template_args] == [{"enable_thinking": False}]
 

@@ -10,12 +10,16 @@ from random import Random
 from typing import Any
 
 from warmup_tasks.sources.sample_log import words
-from warmup_tasks.sources.sample_log.tenants import Head, Tenant
+from warmup_tasks.sources.sample_log.tenants import Head, Manner, Tenant
 
 _CHARACTERS_PER_TOKEN = 4
 _BLOCK_TOKENS = 16
 _LONGEST_SESSION_CHARACTERS = 10_500
 _TOO_LONG_CHARACTERS = 60_000
+_SESSION_SHARE = {Manner.PROGRAM: 0.006, Manner.CHAT: 0.5}
+_REPHRASED_SHARE = 0.2
+_MOST_TURNS = 6
+_DETAILS = (0, 200, 400, 800)
 _SHORT_PROMPTS = ("Status of order {n}?", "Opening hours today?", "Price of item {n}?", "Ping {n}")
 
 
@@ -49,23 +53,23 @@ def conversation(random: Random, tenant: Tenant, moment: datetime) -> Iterator[A
     if kind < 0.002:
         text = f"Please check this document:\n{words.rules(random, 'archive', _TOO_LONG_CHARACTERS)}"
         yield _refused(random, tenant, moment, _chat(tenant, moment, [_user(text)]))
-    elif kind < 0.65:
-        yield _asked(random, tenant, moment, _chat(tenant, moment, [_user(question.text)]), None, question.answer)
-    elif kind < 0.82 and question.paraphrases:
-        text = random.choice(question.paraphrases)
-        yield _asked(random, tenant, moment, _chat(tenant, moment, [_user(text)]), None, question.answer)
-    else:
+    elif kind < _SESSION_SHARE[tenant.manner]:
         yield from _session(random, tenant, moment, question)
+    else:
+        is_rephrased = question.paraphrases and random.random() < _REPHRASED_SHARE
+        text = random.choice(question.paraphrases) if is_rephrased else question.text
+        yield _asked(random, tenant, moment, _chat(tenant, moment, [_user(text)]), None, question.answer)
 
 
 def _session(random: Random, tenant: Tenant, moment: datetime, question: words.Question) -> Iterator[Asked]:
     session_id = f"s-{random.getrandbits(48):012x}"
-    turns = [_user(question.text)]
-    for _ in range(random.randint(2, 5)):
+    turns = [_user(f"{question.text} {words.details(random, random.choice(_DETAILS))}")]
+    for _ in range(random.randint(2, _MOST_TURNS)):
         body = _chat(tenant, moment, turns)
         if sum(len(turn["content"]) for turn in body["messages"]) > _LONGEST_SESSION_CHARACTERS:
             return
-        asked = _asked(random, tenant, moment, body, session_id, words.answer(random))
+        answer = f"{words.answer(random)} {words.details(random, random.choice(_DETAILS))}"
+        asked = _asked(random, tenant, moment, body, session_id, answer)
         yield asked
         if asked.answer is None:
             return

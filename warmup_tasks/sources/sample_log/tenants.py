@@ -28,6 +28,13 @@ class Head(StrEnum):
     NONE = "no system prompt"
 
 
+class Manner(StrEnum):
+    """How a tenant asks: programs send single questions behind long instructions, people chat behind short ones."""
+
+    PROGRAM = "program"
+    CHAT = "chat"
+
+
 @dataclass(frozen=True, slots=True)
 class Tenant:
     """One tenant. ``weight`` is its share of its region's traffic, before normalising."""
@@ -36,6 +43,7 @@ class Tenant:
     region: str
     weight: float
     head: Head = Head.STABLE
+    manner: Manner = Manner.PROGRAM
     rules: str = field(default="", repr=False)
     tools: list[dict[str, Any]] = field(default_factory=list, repr=False)
     questions: list[words.Question] = field(default_factory=list, repr=False)
@@ -61,6 +69,9 @@ _SMALL = (
     ("harbor-legal", "americas"), ("mesa-power", "americas"), ("bayou-parcels", "americas"),
     ("short-questions", "americas"),
 )  # fmt: skip
+_CHATTING = (
+    "nordwind/eu", "merlion-edu", "pacific@home", "gare-services", "polder-auto", "maple-rentals", "andes-learn",
+)  # fmt: skip
 _HEADS = {"sakura-care": Head.CLOCK, "alpen-strom": Head.DATE, "short-questions": Head.NONE}
 _ADAPTERS = {"hana-travel": ADAPTERS[0], "lago-mobili": ADAPTERS[0], "harbor-legal": ADAPTERS[1]}
 _SALTED = ("merlion-edu", "prairie-health")
@@ -80,14 +91,16 @@ def _tenant(random: Random, name: str, region: str, weight: float) -> Tenant:
         f"You are the assistant of {name}, a company for {trade}. You help customers and colleagues with short, exact "
         "answers. The following rules hold for every conversation, in the order in which they stand here.\n"
     )
-    length = random.randrange(3_200, 6_200)
+    manner = Manner.CHAT if name in _CHATTING else Manner.PROGRAM
+    length = random.randrange(3_200, 6_200) if manner is Manner.PROGRAM else random.randrange(600, 1_350)
     return Tenant(
         name=name,
         region=region,
         weight=weight,
         head=head,
+        manner=manner,
         rules="" if head is Head.NONE else opening + words.rules(random, trade, length),
-        tools=[] if head is Head.NONE else words.tools(random, random.randint(2, 5)),
+        tools=words.tools(random, random.randint(2, 5)) if head is not Head.NONE and manner is Manner.PROGRAM else [],
         questions=words.questions(random, 14),
         adapter=_ADAPTERS.get(name),
         cache_salt=digest({"demo-salt": name})[:48] if name in _SALTED else None,

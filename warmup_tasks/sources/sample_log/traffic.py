@@ -20,8 +20,8 @@ class Region(NamedTuple):
 
 
 REGIONS = {
-    "asia": Region(8, 42.0, rush_at_utc_h=2.0, rush_per_min=14.5),
-    "europe": Region(1, 40.0),
+    "asia": Region(8, 42.0, rush_at_utc_h=2.0, rush_per_min=24.0),
+    "europe": Region(1, 36.0),
     "americas": Region(-6, 30.0),
 }
 """Asia's offices open at 10:00 their time, 02:00 UTC: the rush that a nightly warm-up is for."""

@@ -105,6 +105,17 @@ def answer(random: Random) -> str:
     return " ".join((f"Please note: {random.choice(_LIMITS)}.", *hints))
 
 
+def details(random: Random, characters: int) -> str:
+    """Return what somebody tells at length in a conversation, about ``characters`` long."""
+    told: list[str] = []
+    while sum(map(len, told)) < characters:
+        told.append(
+            f"On the {random.randint(1, 28)}th {random.choice(_SUBJECTS)} {random.choice(_SITUATIONS)}, "
+            f"number {random.randint(1_000, 9_999)}, {random.choice(_REASONS)}."
+        )
+    return " ".join(told)
+
+
 def tools(random: Random, number: int) -> list[dict[str, Any]]:
     """Return tool definitions; their keys stand in no particular order, as in real logs."""
     names = random.sample([f"{verb}_{noun}" for verb in _TOOL_VERBS for noun in _TOOL_NOUNS], number)
