@@ -56,7 +56,7 @@ def check_worker(profile: str, queue: str, ask: Ask | None = None, deadline_s: f
 def _is_celery() -> bool:
     from airflow.configuration import conf
 
-    executor = conf.get("core", "executor").split(",")[0].rpartition(":")[2]
+    executor: str = conf.get("core", "executor").split(",")[0].rpartition(":")[2]
     return executor.rpartition(".")[2] == "CeleryExecutor"
 
 
