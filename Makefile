@@ -34,13 +34,13 @@ $(BASE):
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed and none is on the PATH; name one with make PYTHON=/path/to/python3.12"; exit 1; }
 	@echo "setting up $(VENV) (once, about a minute)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCKS)/control-plane.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(LOCKS)/control-plane.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@rm -f $(VENV)/.base-* && touch $@
 
 $(DEV): $(BASE)
 	@echo "adding the test tools to $(VENV)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCKS)/dev.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(LOCKS)/dev.txt
 	@rm -f $(VENV)/.dev-* && touch $@
 
 run: $(BASE)
