@@ -1,4 +1,4 @@
-"""The stream of live events against a real Redis: once an epoch, nothing lost, nothing given twice, bounded, no prompts."""
+"""The stream of live events against a real Redis: once an epoch, none lost, none given twice, bounded, no prompts."""
 
 from datetime import UTC, datetime, timedelta
 
