@@ -36,7 +36,7 @@ RETRY_PAUSE = timedelta(seconds=2)
 SAMPLE_SEED, SAMPLE_DAYS = 7, 3
 ENGINES: dict[str, dict[str, Any]] = {
     "double": {},
-    "vllm": {"max_answers": 40, "max_twins": 40, "vocabulary_size": 4096},
+    "vllm": {"max_answers": 40, "max_twins": 52, "vocabulary_size": 4096},
 }
 """Kinds of engine that can be started here, with the wishes that a small machine needs: a model on a CPU takes about a
 second for one cold prompt or default answer."""
