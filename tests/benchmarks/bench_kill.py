@@ -19,6 +19,7 @@ from tests.support import fleet_runs as runs
 from tests.support.full_disk import small_disk
 from warmup_tasks.local.live_site import LiveSite
 
+NEEDS = "airflow"
 RUNS = 10
 STAGES = tuple(runs.STAGES)
 

@@ -29,7 +29,7 @@ from warmup_tasks.items import PromptBody
 from warmup_tasks.local.vllm_cpu import BLOCK_SIZE
 from warmup_tasks.parameters import GoldenParameters, PrefetchStrategy
 
-ENGINE = "vllm"
+NEEDS = "vllm"
 """Measured on the real engine alone."""
 
 HIDDEN, LAYERS = 512, 8

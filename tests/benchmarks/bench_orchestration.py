@@ -29,6 +29,7 @@ from warmup_tasks.serving import connect
 from warmup_tasks.serving.epochs import EpochRecord, EpochStore
 from warmup_tasks.settings import FleetFile, Site
 
+NEEDS = "airflow"
 ITEMS = {"1e3": 1_000, "1e5": 100_000, "1e6": 1_000_000}
 DAG_ID = "nightly_warmup"
 DEADLINE_S = 3600.0
