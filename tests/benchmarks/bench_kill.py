@@ -41,7 +41,7 @@ def run(out: Path, scale: float = 1.0) -> BenchResult:
             known += found
             with kept.open("a") as lines:
                 lines.writelines(json.dumps(row) + "\n" for row in found)
-    return result("kill", _headline(known), known)
+    return result("kill", _headline(known), [{"contender": row["victim"], **row} for row in known])
 
 
 def _undisturbed(site: LiveSite) -> set[runs.Pair]:

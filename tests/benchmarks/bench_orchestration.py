@@ -58,7 +58,9 @@ def run(out: Path, scale: float = 1.0) -> harness.BenchResult:
         "peak_mb_1e6": rows["1e6"]["peak_mb"],
         "xcom_bytes_max": max(row["xcom_bytes_max"] for row in rows.values()),
     }
-    return harness.result("orchestration", headline, list(rows.values()))
+    return harness.result(
+        "orchestration", headline, [{"contender": f"{name} items", **row} for name, row in rows.items()]
+    )
 
 
 @contextmanager

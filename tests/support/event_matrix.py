@@ -27,7 +27,7 @@ from warmup_tasks.serving.store import ValueStore
 from warmup_tasks.serving.values import EmbeddingValue, ResponseValue
 from warmup_tasks.settings import AdapterSpec
 
-PREFIX_BLOCKS = 48  # of 16 tokens: whole blocks for engines with 32 as well, and long enough for warm to be faster
+PREFIX_BLOCKS = 96  # of 16 tokens: whole blocks for engines with 32 as well, and long enough for warm to be faster
 LIMIT_S = 15.0
 OTHER_EMBEDDER = EmbedderIdentity(embedder="other", revision="1", dimensions=4, lexicon_version="2")
 

@@ -26,6 +26,7 @@ def connect(filesystem: Any | None = None, *, memory_limit: str = "2GB", spill_f
     connection = duckdb.connect(":memory:", config={"memory_limit": memory_limit})
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("SET preserve_insertion_order = true")
+    connection.execute("SET enable_progress_bar = false")  # it would print into task logs
     if spill_folder is not None:
         connection.execute("SET temp_directory = $folder", {"folder": spill_folder})
     if filesystem is not None:
