@@ -86,7 +86,7 @@ class LocalNight:
         }
         request, explicit = wishes_of(values, "options")
         # Of its own for each set of engines: what was seen of one is no evidence on another of the same names.
-        lake_uri = str(folder / "lake" / digest([log, self.log_format, self.engine, *self.engine_urls])[:12])
+        lake_uri = str(folder / "lake" / digest([log, self.log_format, self.engine, self.engine_urls])[:12])
         with console.status(f"reading {log}"):
             read = nightly.read_log(lake_uri, request)
             traffic = traffic_of(Lake(lake_uri), read["days"])
