@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.dags.nights import DAGS, HOME, SITE_ENV, STEP_NAMES, Night, Steps, shards_of_fleet
-from warmup_tasks import nightly
+from warmup_tasks import gates, nightly
 from warmup_tasks.local.airflow_run import DagRunResult, run_dag
 
 
@@ -26,8 +26,8 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     fake = Steps({"planned": 7, "shards": shards_of_fleet({"large": 1, "small": 1})})
     for name in STEP_NAMES:
         monkeypatch.setattr(nightly, name, fake.step(name))
-    monkeypatch.setattr(nightly, "held_back", fake.held_back)
-    monkeypatch.setattr(nightly, "in_time", lambda site, run, *, is_published: {"late_s": 0.0})
+    monkeypatch.setattr(gates, "held_back", fake.held_back)
+    monkeypatch.setattr(gates, "in_time", lambda site, run, *, is_published: {"late_s": 0.0})
     return fake
 
 

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 from airflow.sdk import Connection, get_current_context
 from airflow.sdk.exceptions import AirflowNotFoundException, AirflowSkipException
 
-from warmup_tasks import nightly, rollout
+from warmup_tasks import gates, nightly, rollout
 from warmup_tasks.errors import ConfigurationError, ContractError
 from warmup_tasks.identity import digest
 from warmup_tasks.releases import Change, Release
@@ -181,7 +181,7 @@ def measure(step: Callable[..., Summary], *arguments: Any) -> Summary:
 def goes_ahead() -> bool:
     """Say whether the current run warms anything; why not goes into the task's log."""
     is_backfill = get_current_context()["dag_run"].run_type == "backfill"
-    why = nightly.held_back(current_site(), current_run(), is_backfill=is_backfill)
+    why = gates.held_back(current_site(), current_run(), is_backfill=is_backfill)
     if why:
         log.warning("nothing is warmed: %s", why)
     return not why
@@ -191,7 +191,7 @@ def in_time(*, is_published: bool) -> Summary:
     """Say whether the current run will be, or was, ready in time; late goes into the task's log and a metric."""
     from airflow.sdk.observability import stats
 
-    found = call(partial(nightly.in_time, is_published=is_published))
+    found = call(partial(gates.in_time, is_published=is_published))
     stats.gauge("warmup.late_s", found["late_s"])
     if found["late_s"]:
         log.warning("late by %.0f s: ready at %s, asked for %s", found["late_s"], found["ready_at"], found["ready_by"])

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from tests.support.small_night import AS_OF, MODEL, SmallNight, now
-from warmup_tasks import nightly
+from warmup_tasks import gates
 from warmup_tasks.engines.double.process import DoubleProcess, start_double
 from warmup_tasks.items import Reason
 from warmup_tasks.runs import Run
@@ -83,16 +83,16 @@ def test_what_is_held_back_and_why(night: SmallNight, site: Site, monkeypatch: p
     plan_day(night, 0)
     surveyed = pa.table({"model": [MODEL], "replica": ["a"]})
     night.lake.publish("replicas", night.run.run_id, {"replicas": surveyed})
-    monkeypatch.setattr(nightly, "_now", lambda: datetime(2026, 11, 27, 9, tzinfo=UTC))
-    assert nightly.held_back(site, night.run) == nightly.held_back(site, night.run, is_backfill=True) == ""
+    monkeypatch.setattr(gates, "_now", lambda: datetime(2026, 11, 27, 9, tzinfo=UTC))
+    assert gates.held_back(site, night.run) == gates.held_back(site, night.run, is_backfill=True) == ""
     dry = night.run.model_copy(update={"request": night.run.request.model_copy(update={"dry_run": True})})
-    assert "dry run" in nightly.held_back(site, dry)
+    assert "dry run" in gates.held_back(site, dry)
     after = night.run.as_of + timedelta(seconds=night.run.policy.horizon_s)
-    monkeypatch.setattr(nightly, "_now", lambda: after)
-    assert nightly.held_back(site, night.run) == ""
-    assert "has passed: 24 h from 2026-11-27T02:00" in nightly.held_back(site, night.run, is_backfill=True)
-    monkeypatch.setattr(nightly, "_now", now)
+    monkeypatch.setattr(gates, "_now", lambda: after)
+    assert gates.held_back(site, night.run) == ""
+    assert "has passed: 24 h from 2026-11-27T02:00" in gates.held_back(site, night.run, is_backfill=True)
+    monkeypatch.setattr(gates, "_now", now)
     older = night.run
     plan_day(night, 1)
     night.whole()
-    assert "a newer plan" in nightly.held_back(site, older)
+    assert "a newer plan" in gates.held_back(site, older)
