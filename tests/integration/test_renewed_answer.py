@@ -113,7 +113,7 @@ class Office:
 
 @pytest.fixture
 def office(tmp_path: Path, redis_url: str, redis_client: redis.Redis) -> Iterator[Office]:
-    with start_double(model=MODEL, time_scale=0.0, num_gpu_blocks=2048) as double:
+    with start_double(model=MODEL, num_gpu_blocks=2048) as double:
         yield Office(tmp_path, redis_url, redis_client, double)
 
 
