@@ -12,9 +12,21 @@ CompiledT = TypeVar("CompiledT", bound=Callable[..., Any])
 
 def compiled(function: CompiledT) -> CompiledT:
     """Return the function compiled at its first call and kept on disk, where the disk can be written."""
+    return _compiled(function)
+
+
+def compiled_in_place(function: CompiledT) -> CompiledT:
+    """Return the function compiled as by :func:`compiled`, one that makes no array and only works on those it is given.
+
+    It counts no references to them. Counting them takes longer than a small function that is called for every value.
+    """
+    return _compiled(function, _nrt=False)
+
+
+def _compiled(function: CompiledT, **options: bool) -> CompiledT:
     from numba import njit
 
     try:
-        return cast("CompiledT", njit(cache=True, nogil=True)(function))
+        return cast("CompiledT", njit(cache=True, nogil=True, **options)(function))
     except RuntimeError:  # numba finds no folder for its cache: a read-only installation without a home
-        return cast("CompiledT", njit(nogil=True)(function))
+        return cast("CompiledT", njit(nogil=True, **options)(function))

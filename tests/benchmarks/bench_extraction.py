@@ -31,7 +31,7 @@ from warmup_tasks.sources import extract, logbook, reading, registry
 from warmup_tasks.sources.log_reading import FileTask, LogReading
 from warmup_tasks.sources.options import ReadOptions
 from warmup_tasks.sources.reader import Job
-from warmup_tasks.sources.runs import ArrowRun
+from warmup_tasks.sources.runs import REPEATED, ArrowRun
 from warmup_tasks.sources.tabling import Tabling
 
 BYTES = 10**9
@@ -126,7 +126,8 @@ def parse(log: Path, out: Path) -> None:
         def to_parquet(run: Any) -> None:
             rows = ArrowRun(run, REQUESTS)
             parts = range(len(run.starts) - 1)
-            with pq.ParquetWriter(f"{run.path}.parquet", REQUESTS, compression="zstd") as writer:
+            options: dict[str, Any] = {"compression": "zstd", "use_dictionary": list(REPEATED)}
+            with pq.ParquetWriter(f"{run.path}.parquet", REQUESTS, **options) as writer:
                 for first in parts[::PARTS_A_GROUP]:
                     writer.write_table(pa.concat_tables(map(rows.part, parts[first : first + PARTS_A_GROUP])))
 

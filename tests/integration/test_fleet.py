@@ -6,16 +6,27 @@ One site for all tests, in their order: Redis as the broker, Postgres, two worke
 import random
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from tests.support import fleet_runs as runs
 from tests.support.live import processes_that_mention
+from warmup_tasks.airflow.context import RELEASE_ASSET
+from warmup_tasks.local.fleet import write_fleet
 from warmup_tasks.local.live_site import LiveSite
+from warmup_tasks.serving.connection import connect
+from warmup_tasks.serving.marks import MarkStore
+from warmup_tasks.serving.namespaces import Reach
+from warmup_tasks.settings import FleetFile
 
 pytestmark = pytest.mark.timeout(900)
 SEED = 6
 FEW = {"kinds": ["adapter"]}
+REACTIVE, RELEASE, NEW = "reactive_warmup", "model_release", "r2"
+WAITING = "awaiting_input"
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +55,36 @@ def check_routing(site: LiveSite, run_id: str, dag_id: str = runs.DAG) -> None:
     assert set(carried) == set(runs.QUEUES), "every queue had work"
 
 
+def is_open(site: LiveSite, replica: str) -> bool:
+    query = {"model": site.fleet.replica(replica).model, "replica": replica}
+    return httpx.get(f"{site.agent_url}/ready", params=query, timeout=10).status_code == httpx.codes.OK
+
+
+def newest_run_that_published(site: LiveSite, dag_id: str, task_id: str) -> dict[str, Any]:
+    def found() -> list[dict[str, Any]]:
+        path = f"dags/{dag_id}/dagRuns"
+        runs_of_dag = site.api.runs(dag_id)
+        states = [site.api.get(f"{path}/{run['dag_run_id']}/taskInstances/{task_id}")["state"] for run in runs_of_dag]
+        return [run for run, state in zip(runs_of_dag, states, strict=True) if state == "success"]
+
+    return site.api.wait_until(found, runs.RUN_S, f"a run whose {task_id} succeeded")[-1]
+
+
+def deploy(site: LiveSite, replica: str) -> None:
+    """Load the new weights in place, as an engine does that its operator tells so."""
+    httpx.post(f"{site.doubles[replica].url}/double/weights", json={"revision": NEW}, timeout=10).raise_for_status()
+
+
+def release_of(site: LiveSite) -> FleetFile:
+    (model,) = site.fleet.models
+    return site.fleet.model_copy(update={"models": [model.model_copy(update={"weights_revision": NEW})]})
+
+
+def identities(site: LiveSite, model: str, replica: str) -> set[str]:
+    with connect(site.redis.url) as redis:
+        return {mark.identity_digest for mark in MarkStore(redis).find(Reach(model=model)) if mark.replica == replica}
+
+
 def test_the_scheduled_night_runs_on_its_queues_and_all_that_was_planned_is_ready(site, undisturbed):
     planned = runs.planned_set(site, runs.newest_run(site))
     assert {replica for _, replica in planned} > set(site.doubles)
@@ -67,6 +108,23 @@ def test_a_run_by_hand_without_a_date_survives_a_worker_a_scheduler_and_an_agent
     assert runs.leases(site) == []
 
 
+def test_a_replica_that_comes_back_is_warmed_by_its_event_and_opens_then(site, undisturbed):
+    site.api.set_paused(REACTIVE, is_paused=False)
+    name = min(site.doubles)
+    try:
+        site.restart_replica(name)
+        site.api.wait_until(lambda: not is_open(site, name), runs.RUN_S, f"the probe of {name} to close")
+        site.api.wait_until(lambda: is_open(site, name), runs.RUN_S, f"the probe of {name} to open")
+        run = newest_run_that_published(site, REACTIVE, "joined.publish")
+        assert site.api.wait_for_run(REACTIVE, run["dag_run_id"], runs.RUN_S) == "success"
+    finally:
+        site.api.set_paused(REACTIVE, is_paused=True)
+    assert run["run_type"] == "asset_triggered"
+    assert runs.wrong_hosts(site, REACTIVE, run["dag_run_id"]) == []
+    of_replica = {pair for pair in undisturbed if pair[1] == name}
+    assert {pair for pair in runs.ready_set(site) if pair[1] == name} == of_replica
+
+
 def test_a_backfill_plans_past_days_and_leaves_newer_marks_alone(site, undisturbed):
     before = runs.ready_set(site)
     day = site.as_of - timedelta(days=2)
@@ -78,6 +136,32 @@ def test_a_backfill_plans_past_days_and_leaves_newer_marks_alone(site, undisturb
         assert runs.wrong_hosts(site, runs.DAG, run["dag_run_id"]) == []
     assert made["dag_id"] == runs.DAG
     assert runs.ready_set(site) == before
+
+
+def test_a_release_told_over_rest_waits_for_a_person_and_then_takes_the_rest(site, undisturbed):
+    site.api.set_paused(RELEASE, is_paused=False)
+    (model,) = site.fleet.models
+    canary, *others = [replica.name for replica in site.fleet.replicas]
+    old = site.fleet.identity(model.name).digest()
+    deploy(site, canary)
+    (asset,) = site.api.get("assets", name_pattern=RELEASE_ASSET)["assets"]
+    extra = {"what": "model", "name": model.name, "version": NEW, "canary": canary, "needs_approval": True}
+    site.api.post("assets/events", {"asset_id": asset["id"], "extra": extra})
+    (run,) = site.api.wait_until(lambda: site.api.runs(RELEASE), 60, "the release's run")
+    name, tasks = run["dag_run_id"], f"dags/{RELEASE}/dagRuns/{run['dag_run_id']}/taskInstances"
+    site.api.wait_until(lambda: site.api.get(f"{tasks}/approve")["state"] == WAITING, runs.RUN_S, "the approval")
+    assert identities(site, model.name, canary) == {release_of(site).identity(model.name).digest()}
+    assert identities(site, model.name, others[0]) == {old}, "the rest is as it was"
+
+    for replica in others:
+        deploy(site, replica)
+    write_fleet(release_of(site), Path(site.site.fleet_path))
+    site.api.patch(f"{tasks}/approve/-1/hitlDetails", {"chosen_options": ["Approve"]})
+    assert site.api.wait_for_run(RELEASE, name, runs.RUN_S) == "success"
+    check_routing(site, name, RELEASE)
+    new = release_of(site).identity(model.name).digest()
+    assert [identities(site, model.name, replica) for replica in (canary, *others)] == [{new}] * len(site.doubles)
+    assert runs.leases(site) == []
 
 
 def test_a_queue_that_nobody_serves_is_named_at_once_and_others_go_on(site, undisturbed):

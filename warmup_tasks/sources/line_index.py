@@ -14,12 +14,21 @@ import pyarrow as pa
 
 from warmup_tasks.sources.compiled import texts as texts_of
 from warmup_tasks.sources.compiled import values as values_of
-from warmup_tasks.sources.compiled.index import ESCAPED, INTEGER, NULL, PLAIN, TEXT, entries_at_most, index_lines
-from warmup_tasks.sources.fields import Path
+from warmup_tasks.sources.compiled.index import (
+    ESCAPED,
+    INTEGER,
+    MAX_DEPTH,
+    NULL,
+    PLAIN,
+    TEXT,
+    entries_at_most,
+    index_lines,
+)
 
 _LINE_ENDS = b"\n" * 16
 _NO_BYTES = np.empty(0, dtype=np.uint8)
 _MOST_DIGITS = 18
+_FEW_NAMES = 32
 
 Entries = npt.NDArray[np.int32]
 Marks = npt.NDArray[np.bool_]
@@ -39,6 +48,25 @@ class Written(NamedTuple):
         return pa.StringArray.from_buffers(len(self.is_given), *buffers)
 
 
+class Members(NamedTuple):
+    """The members of objects.
+
+    Attributes:
+        by_name: name → entry of each object's member of that name, of several the last, -1 where it has none.
+        rows: how many objects.
+        is_complete: false where they have too many different names; then there are none.
+    """
+
+    by_name: dict[str, Entries]
+    rows: int
+    is_complete: bool = True
+
+    def named(self, name: str) -> Entries:
+        """Return each object's member of that name, -1 where it has none."""
+        found = self.by_name.get(name)
+        return np.full(self.rows, -1, dtype=np.int32) if found is None else found
+
+
 class LineIndex:
     """Where each value of a block of lines stands; the buffers serve the next block again.
 
@@ -51,6 +79,10 @@ class LineIndex:
     def __init__(self) -> None:
         self.tape: tuple[Any, ...] = ()
         self._lines = np.empty((2, 0), dtype=np.int32)
+        self._open_entries = np.empty(MAX_DEPTH, dtype=np.int32)
+        sizes = (values_of.MOST_NAMES, values_of.NAME_SLOTS, values_of.NAME_SLOTS)
+        self._name_room = tuple(np.empty(size, dtype=np.int32) for size in sizes)
+        self._room = texts_of.room()
         self.content = b""
         self.data = np.empty(0, dtype=np.uint8)
         self.roots, self.line_starts = self._lines
@@ -67,31 +99,30 @@ class LineIndex:
         if self._lines.shape[1] < count:
             self._lines = np.empty((2, count), dtype=np.int32)
         self.roots, self.line_starts = self._lines[0, :count], self._lines[1, :count]
-        index_lines(self.data, PLAIN, self.tape, self.roots, self.line_starts)
+        words = np.frombuffer(self.content, dtype=np.uint64, count=len(self.content) // 8)
+        index_lines(self.data, words, PLAIN, self.tape, self.roots, self.line_starts, self._open_entries)
 
     def line(self, place: int) -> bytes:
         """Return one line without its end."""
         start = int(self.line_starts[place])
         return self.content[start : self.content.index(b"\n", start)]
 
-    def at(self, entries: Entries, path: Path) -> Entries:
-        """Return the entries at a path in objects, -1 where there is none."""
-        for part in (path,) if isinstance(path, str) else path:
-            found = np.empty(len(entries), dtype=np.int32)
-            if isinstance(part, str):
-                name = np.frombuffer(part.encode(), dtype=np.uint8)
-                values_of.find(self.data, self.tape, entries, name, found)
-            else:
-                values_of.first_item(self.tape, entries, found)
-            entries = found
-        return entries
+    def members(self, entries: Entries) -> "Members":
+        """Return all members of objects."""
+        for most in (_FEW_NAMES, values_of.MOST_NAMES):
+            found = np.empty((most, len(entries)), dtype=np.int32)
+            count = values_of.members(self.data, self.tape, entries, self._name_room, found)
+            if count >= 0:
+                starts, ends = (column[self._name_room[0][:count]].tolist() for column in self.tape[4:])
+                names = (self.content[start:end].decode() for start, end in zip(starts, ends, strict=True))
+                return Members({name: found[number] for number, name in enumerate(names)}, len(entries))
+        return Members({}, len(entries), is_complete=False)
 
-    def names(self, entries: Entries) -> set[str] | None:
-        """Return the names that objects have; None: too many."""
-        found = np.empty(values_of.MOST_NAMES, dtype=np.int32)
-        count = values_of.names(self.data, self.tape, entries, found)
-        starts, ends = self.tape[4], self.tape[5]
-        return None if count < 0 else {self.content[starts[one] : ends[one]].decode() for one in found[:count]}
+    def first_items(self, entries: Entries) -> Entries:
+        """Return the first item of lists, -1 where there is none."""
+        found = np.empty(len(entries), dtype=np.int32)
+        values_of.first_item(self.tape, entries, found)
+        return found
 
     def are(self, entries: Entries, *kinds: int) -> Marks:
         """Say which values are of one of the kinds."""
@@ -132,7 +163,7 @@ class LineIndex:
 
     def prompts(self, contents: Entries, tools: Entries, args: Entries, *, is_canonical: bool) -> Written:
         """Return prompts as they are stored, or in canonical form."""
-        return self._write(texts_of.write_prompts, contents, tools, args, is_canonical)
+        return self._write(texts_of.write_prompts, contents, tools, args, is_canonical, self._room)
 
     def value(self, entry: int) -> Any:
         """Return a value as an object."""

@@ -62,7 +62,9 @@ class FileTask:
         entry = self.plan.entry
         return sorted({*entry.former_names, entry.file} - {self.file.name}) if entry is not None else []
 
-    def line_blocks(self, max_line_bytes: int, on_progress: Callable[[int], None]) -> Iterator[blocks.LineBlock]:
+    def line_blocks(
+        self, max_line_bytes: int, block_bytes: int, on_progress: Callable[[int], None]
+    ) -> Iterator[blocks.LineBlock]:
         """Yield what is to be read, and keep how far that is."""
         content = self.file.blocks(on_progress, start=self.content_bytes)
         for block in blocks.line_blocks(
@@ -70,7 +72,7 @@ class FileTask:
             max_line_bytes,
             first_line=self.lines + 1,
             offset=self.content_bytes,
-            block_bytes=blocks.BLOCK_BYTES,
+            block_bytes=block_bytes,
         ):
             self.is_finished = not block.is_open
             if not block.is_open:
@@ -112,9 +114,9 @@ class LogReading:
             if tasks and (count > 1 or is_compiled):
                 first = 1 if is_compiled else count + 1
                 with Pool(job, range(first, first + count)) as pool:
-                    staged.add(pool.read(self._blocks(tasks)))
+                    staged.add(pool.read(self._blocks(tasks, job)))
             else:
-                for block in self._blocks(tasks):
+                for block in self._blocks(tasks, job):
                     reader.read_block(block)
         for task in self._tasks:
             if not task.is_by_line:
@@ -123,9 +125,10 @@ class LogReading:
         self._on_progress(0)
         return staged
 
-    def _blocks(self, tasks: Sequence[FileTask]) -> Iterator[Task]:
+    def _blocks(self, tasks: Sequence[FileTask], job: Job) -> Iterator[Task]:
+        size = blocks.COLUMN_BYTES if job.is_compiled else blocks.BLOCK_BYTES
         for task in tasks:
-            for block in task.line_blocks(self._job.max_line_bytes, self._on_progress):
+            for block in task.line_blocks(job.max_line_bytes, size, self._on_progress):
                 if task.source is not None:
                     yield Task(task.file.name, task.source, block)
             self._finish(task)

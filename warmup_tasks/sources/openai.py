@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from itertools import compress
 from typing import Any
 
+import numpy as np
+
 from warmup_tasks.sources import fields, prompts
 from warmup_tasks.sources.base import Batch, BatchSource, Recognition, Sample
 from warmup_tasks.sources.columns import Column, Rows, as_list
@@ -19,10 +21,10 @@ _CONTENT = ("messages", "prompt", "input")
 _NAMED = (*_CONTENT, "model")
 _PROMPT_NAMES = prompts.PromptNames(template_args="chat_template_kwargs", others=("input",))
 _NO_REQUEST = "neither a request body nor a model"
-_OTHER_ENDPOINTS = (
+_OTHER_ENDPOINTS = frozenset((
     "health", "healthz", "livez", "readyz", "ping", "metrics", "version", "models", "tokenize", "detokenize", "rerank",
     "score", "moderations", "files", "batches", "transcriptions", "speech", "generations", "load",
-)  # fmt: skip
+))  # fmt: skip
 
 _TIME: tuple[Path, ...] = (
     "time", "timestamp", "ts", "start_time", "startTime", "started_at", "request_time", "created_at", "created",
@@ -60,13 +62,17 @@ class OpenAISource(BatchSource):
         """Read requests; a line of another endpoint, or with neither body nor model, is none."""
         rows = batch.rows()
         endpoints = _endpoints(rows)
-        grounds = [f"endpoint {endpoint}" if endpoint in _OTHER_ENDPOINTS else None for endpoint in endpoints]
-        is_request = batch.leave_out(rows, grounds)
-        rows, endpoints = rows.where(is_request), list(compress(endpoints, is_request))
+        if not _OTHER_ENDPOINTS.isdisjoint(endpoints):
+            grounds = [f"endpoint {endpoint}" if endpoint in _OTHER_ENDPOINTS else None for endpoint in endpoints]
+            is_request = batch.leave_out(rows, grounds)
+            rows, endpoints = rows.where(is_request), list(compress(endpoints, is_request))
         bodies = rows.nested(_body, _BODY, unless="body")
-        is_request = batch.leave_out(rows, [None if named else _NO_REQUEST for named in bodies.has(*_NAMED)])
-        rows, bodies = rows.where(is_request), bodies.where(is_request)
-        _read_requests(batch, rows, bodies, list(compress(endpoints, is_request)))
+        are_named = bodies.has(*_NAMED)
+        if not np.all(are_named):
+            is_request = batch.leave_out(rows, [None if named else _NO_REQUEST for named in are_named])
+            rows, bodies = rows.where(is_request), bodies.where(is_request)
+            endpoints = list(compress(endpoints, is_request))
+        _read_requests(batch, rows, bodies, endpoints)
 
 
 def _read_requests(batch: Batch, rows: Rows, bodies: Rows, endpoints: list[str]) -> None:

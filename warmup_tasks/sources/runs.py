@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 
 HELD_BYTES = 64 * 2**20
 PART_BYTES = 2**18
-_REPEATED = ("tenant", "model", "adapter", "cache_salt", "request_type", "source_format", "source_file")
+REPEATED = ("tenant", "model", "adapter", "cache_salt", "request_type", "source_format", "source_file")
+"""Columns that hold few different values."""
 _STRETCH_ROWS = 16  # rows that stand side by side; where it is fewer on average, they are taken one by one
 
 Numbers = npt.NDArray[np.int64]
@@ -93,7 +94,7 @@ class RunWriter:
             self.staged.keys_path,
             keys_schema(schema, large),
             compression="none",
-            use_dictionary=[name for name in _REPEATED if name in schema.names],
+            use_dictionary=[name for name in REPEATED if name in schema.names],
             write_statistics=False,
         )
 

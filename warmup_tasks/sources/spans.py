@@ -21,7 +21,7 @@ from warmup_tasks.sources.columns import Column, Numbers, Rows
 from warmup_tasks.sources.compiled.index import ESCAPED, FALSE, INTEGER, LIST, NULL, NUMBER, OBJECT, TEXT, TRUE
 from warmup_tasks.sources.faults import Fault
 from warmup_tasks.sources.fields import Path
-from warmup_tasks.sources.line_index import Entries, LineIndex, Marks
+from warmup_tasks.sources.line_index import Entries, LineIndex, Marks, Members
 from warmup_tasks.sources.prompts import PromptNames
 from warmup_tasks.sources.span_prompts import SpanPrompts
 
@@ -47,14 +47,12 @@ class SpanRows(Rows):
     def __init__(self, index: LineIndex, entries: Entries, places: Numbers, is_odd: Marks) -> None:
         self._index, self.entries, self._is_odd = index, entries, is_odd
         self.places, self.faults = places, _OddOnes(is_odd)
+        self._members: dict[tuple[str | int, ...], Members] = {}
 
     @cached_property
     def names(self) -> set[str]:
         """The names that the objects have."""
-        found = self._index.names(self.entries)
-        if found is None:
-            self._set_odd(np.ones(len(self), dtype=bool))
-        return found or set()
+        return set(self._members_at((), self.entries).by_name)
 
     @cached_property
     def objects(self) -> list[dict[str, Any]]:  # type: ignore[override]
@@ -92,6 +90,8 @@ class SpanRows(Rows):
             return list(map(self._index.value, entries.tolist()))
         different = self._index.texts(entries, TEXT, TEXT).dictionary_encode()
         texts = [*different.dictionary.to_pylist(), None]
+        if len(texts) == 2 and not different.null_count:
+            return texts[:1] * len(self)
         return [texts[number] for number in different.indices.fill_null(-1).to_pylist()]
 
     def has(self, *paths: Path) -> Marks:
@@ -106,7 +106,7 @@ class SpanRows(Rows):
 
     def equals(self, path: Path, text: str) -> Marks:
         """Say of each row whether the value is that text."""
-        return self._index.are_equal(self._index.at(self.entries, path), text)
+        return self._index.are_equal(self.at(path), text)
 
     def each(self, rule: Callable[[int, Any], None]) -> None:
         """Hand the records to the rules."""
@@ -116,7 +116,18 @@ class SpanRows(Rows):
         """Refuse records with other names."""
         for name in self.names.difference(known):
             if not name.startswith(free):
-                self._set_odd(self._index.at(self.entries, name) >= 0)
+                self._set_odd(self.at(name) >= 0)
+
+    def at(self, path: Path) -> Entries:
+        """Return the entries at a path, -1 where there is none."""
+        parts = (path,) if isinstance(path, str) else tuple(path)
+        entries = self.entries
+        for number, part in enumerate(parts):
+            if isinstance(part, str):
+                entries = self._members_at(parts[:number], entries).named(part)
+            else:
+                entries = self._index.first_items(entries)
+        return entries
 
     def inner(self, *paths: Path) -> "SpanRows":
         """Return the objects at the first of the paths; where there is none, one that holds nothing."""
@@ -134,14 +145,15 @@ class SpanRows(Rows):
     def nested(self, rule: Callable[[Any], dict[str, Any]], paths: Sequence[Path], unless: str) -> "SpanRows":
         """Return the objects at the first of the paths; the record itself where there is none."""
         entries = self._first(paths)
-        self._set_odd((entries >= 0) & (~self._index.are(entries, OBJECT) | (self._index.at(entries, unless) >= 0)))
-        return self._with(np.where(entries >= 0, entries, self.entries))
+        found = self._with(np.where(entries >= 0, entries, self.entries))
+        self._set_odd((entries >= 0) & (~self._index.are(entries, OBJECT) | (found.at(unless) >= 0)))
+        return found
 
     def text(self, *paths: Path) -> pa.Array:
         """Return the column of :func:`fields.text`."""
         chosen = np.full(len(self), -1, dtype=np.int32)
         for path in self._known(paths):
-            entries = self._index.at(self.entries, path)
+            entries = self.at(path)
             is_free = (chosen < 0) & (entries >= 0)
             is_word = self._index.are_words(entries)
             self._set_odd(is_free & ~is_word & ~self._index.are(entries, NULL))
@@ -164,7 +176,7 @@ class SpanRows(Rows):
 
     def texts_or(self, rule: Callable[[Any], str | None], path: Path) -> pa.Array:
         """Return the texts at a path."""
-        entries = self._index.at(self.entries, path)
+        entries = self.at(path)
         self._set_odd(~self._index.are(entries, TEXT, ESCAPED))
         return self._index.texts(entries, TEXT, ESCAPED)
 
@@ -245,6 +257,14 @@ class SpanRows(Rows):
     def _set_odd(self, mask: Any) -> None:
         self._is_odd[np.asarray(self.places)[mask]] = True
 
+    def _members_at(self, parts: tuple[str | int, ...], entries: Entries) -> Members:
+        found = self._members.get(parts)
+        if found is None:
+            found = self._members[parts] = self._index.members(entries)
+            if not found.is_complete:
+                self._set_odd(np.ones(len(self), dtype=bool))
+        return found
+
     def _known(self, paths: Sequence[Path]) -> list[Path]:
         return [path for path in paths if (path if isinstance(path, str) else path[0]) in self.names]
 
@@ -252,7 +272,7 @@ class SpanRows(Rows):
         """Return the entries at the first of the paths that holds anything but null."""
         chosen = np.full(len(self), -1, dtype=np.int32)
         for path in self._known(paths):
-            entries = self._index.at(self.entries, path)
+            entries = self.at(path)
             is_taken = (chosen < 0) & (entries >= 0) & ~self._index.are(entries, NULL)
             chosen = np.where(is_taken, entries, chosen)
         return chosen

@@ -84,8 +84,7 @@ class ReplicaProbe:
             try:
                 await self._controls(meter, books, label, before.block_size)
                 told_by_then = meter.computed_tokens
-                await self._adapters(engine, meter, f"{label}:after")
-                await self._identity(engine, meter, f"{label}:after")  # of everything, the last word on the weights
+                await self._last_canaries(engine, meter, label)
                 await self._hear(witness, meter, f"{label}:after")
                 afterwards = meter.computed_tokens - told_by_then
                 books.used(None, (), afterwards + self._canaries() * before.block_size)
@@ -134,6 +133,14 @@ class ReplicaProbe:
         )
         self._found.identity |= {row.field: row for row in check.fields}
         self._found.contradictions = list(dict.fromkeys([*self._found.contradictions, *check.contradictions]))
+
+    async def _last_canaries(self, engine: Engine, meter: Meter, label: str) -> None:
+        """Ask the base model, then the adapters; an adapter that answers otherwise may do so because of the weights."""
+        await self._identity(engine, meter, f"{label}:after")
+        known = dict(self._found.refused_adapters)
+        await self._adapters(engine, meter, f"{label}:after")
+        if self._found.refused_adapters != known:
+            await self._identity(engine, meter, f"{label}:last")
 
     async def _adapters(self, engine: Engine, meter: Meter, label: str) -> None:
         rows = [row for row in self._rows if row.kind is ItemKind.ADAPTER]
@@ -278,8 +285,8 @@ class ReplicaProbe:
             self._found.control_missed[key_of(row)] = await self._control(meter, books, row, label, tokens)
 
     def _canaries(self) -> int:
-        """Return how many canaries follow the controls: the base model's, each adapter's, and the witness's block."""
-        return 2 + sum(row.kind is ItemKind.ADAPTER for row in self._rows)
+        """Return how many canaries follow the controls: two of the base model, one an adapter, the witness's block."""
+        return 3 + sum(row.kind is ItemKind.ADAPTER for row in self._rows)
 
     async def _control(
         self, meter: Meter, books: Displacement, row: PlanRow, label: str, tokens: list[int]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warmup_tasks.compiling import compiled
+from warmup_tasks.compiling import compiled_in_place
 
 NULL, FALSE, TRUE, NUMBER, INTEGER, TEXT, ESCAPED, LIST, OBJECT = range(9)
 """Kinds of values; a number is an INTEGER without point and exponent, a text is ESCAPED where it holds a backslash."""
@@ -21,7 +21,10 @@ _LIST_END, _OBJECT_START, _OBJECT_END = 93, 123, 125
 _VALUE, _VALUE_OR_END, _AFTER, _NAME_OR_END, _NAME = range(5)
 
 Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int32]
+_ONES, _HIGH_BITS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+_BLANKS, _QUOTES, _BACKSLASHES = (_ONES * np.uint64(byte) for byte in (0x20, _QUOTE, _BACKSLASH))
 
 
 def _plain() -> Bytes:
@@ -39,12 +42,12 @@ def entries_at_most(size: int) -> int:
     return size // 2 + MAX_DEPTH + 2
 
 
-@compiled
+@compiled_in_place
 def _is_digit(byte: int) -> bool:
     return 48 <= byte <= 57
 
 
-@compiled
+@compiled_in_place
 def _unit(data: Bytes, at: int) -> int:
     """Return the four hexadecimal digits of an escape as a number, or -1."""
     value = 0
@@ -58,7 +61,7 @@ def _unit(data: Bytes, at: int) -> int:
     return value
 
 
-@compiled
+@compiled_in_place
 def _after_escape(data: Bytes, at: int) -> int:
     """Return where an escape ends, or -1; half a surrogate pair is none."""
     byte = data[at + 1]
@@ -75,7 +78,7 @@ def _after_escape(data: Bytes, at: int) -> int:
     return at + 12
 
 
-@compiled
+@compiled_in_place
 def _after_character(data: Bytes, at: int) -> int:
     """Return where a character of several bytes ends, or -1 where they are no UTF-8."""
     first, second = data[at], data[at + 1]
@@ -92,13 +95,25 @@ def _after_character(data: Bytes, at: int) -> int:
     return -1 if (first == 0xF0 and second < 0x90) or (first == 0xF4 and second >= 0x90) else at + 4
 
 
-@compiled
-def _after_text(data: Bytes, at: int, plain: Bytes) -> tuple[int, bool]:
+@compiled_in_place
+def _are_plain(word: np.uint64) -> bool:
+    """Say whether a text holds eight bytes as they stand: the highest bit of each tells, as in every "find a zero"."""
+    quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
+    special = word | (word - _BLANKS) & ~word
+    special |= (quotes - _ONES) & ~quotes | (backslashes - _ONES) & ~backslashes
+    return bool(special & _HIGH_BITS == 0)
+
+
+@compiled_in_place
+def _after_text(data: Bytes, words: Words, at: int, plain: Bytes) -> tuple[int, bool]:
     """Return where the text that begins at ``at`` has its closing quote, or -1, and whether it holds a backslash."""
     is_escaped = False
     while at >= 0:
         while plain[data[np.uintp(at)]]:
             at += 1
+            if at & 7 == 0:
+                while _are_plain(words[np.uintp(at >> 3)]):
+                    at += 8
         byte = data[at]
         if byte == _QUOTE:
             return at, is_escaped
@@ -112,7 +127,7 @@ def _after_text(data: Bytes, at: int, plain: Bytes) -> tuple[int, bool]:
     return -1, is_escaped
 
 
-@compiled
+@compiled_in_place
 def _after_number(data: Bytes, at: int) -> tuple[int, int]:  # noqa: C901 - one branch a part of a number
     """Return where a number ends, or -1, and its kind; one that may be too large for a double is left out."""
     start = at
@@ -148,7 +163,7 @@ def _after_number(data: Bytes, at: int) -> tuple[int, int]:  # noqa: C901 - one 
     return at if at - start <= _MOST_CHARACTERS else -1, kind
 
 
-@compiled
+@compiled_in_place
 def _after_word(data: Bytes, at: int) -> tuple[int, int]:
     """Return where true, false or null ends, or -1, and its kind."""
     first, second, third, fourth = data[at], data[at + 1], data[at + 2], data[at + 3]
@@ -161,16 +176,16 @@ def _after_word(data: Bytes, at: int) -> tuple[int, int]:
     return -1, NULL
 
 
-@compiled
+@compiled_in_place
 def _after_blanks(data: Bytes, at: int) -> int:
     while data[at] == 32 or data[at] == 9 or data[at] == 13:
         at += 1
     return at
 
 
-@compiled
+@compiled_in_place
 def _index_line(  # noqa: C901 - one branch a state
-    data: Bytes, at: int, plain: Bytes, tape: Any, count: int, open_entries: Numbers
+    data: Bytes, words: Words, at: int, plain: Bytes, tape: Any, count: int, open_entries: Numbers
 ) -> tuple[int, int]:
     """Index one line; return where it ends and the number of entries then; -1 where it is not taken."""
     kinds, starts, ends, nexts, name_starts, name_ends = tape
@@ -192,7 +207,7 @@ def _index_line(  # noqa: C901 - one branch a state
         elif wanted > _AFTER:
             if byte == _QUOTE:
                 name_start = at + 1
-                name_end, is_escaped = _after_text(data, name_start, plain)
+                name_end, is_escaped = _after_text(data, words, name_start, plain)
                 if name_end < 0 or is_escaped:
                     return -1, count
                 at = _after_blanks(data, name_end + 1)
@@ -222,7 +237,7 @@ def _index_line(  # noqa: C901 - one branch a state
             else:
                 if byte == _QUOTE:
                     starts[entry] = at + 1
-                    at, is_escaped = _after_text(data, at + 1, plain)
+                    at, is_escaped = _after_text(data, words, at + 1, plain)
                     kinds[entry] = ESCAPED if is_escaped else TEXT
                     ends[entry] = at
                     at += 1 if at >= 0 else 0
@@ -243,24 +258,27 @@ def _index_line(  # noqa: C901 - one branch a state
             wanted = _AFTER
 
 
-@compiled
-def index_lines(data: Bytes, plain: Bytes, tape: Any, roots: Numbers, line_starts: Numbers) -> int:
+@compiled_in_place
+def index_lines(
+    data: Bytes, words: Words, plain: Bytes, tape: Any, roots: Numbers, line_starts: Numbers, open_entries: Numbers
+) -> int:
     """Index lines, the last one with its end; return the number of entries.
 
     Args:
-        data: the lines, and at least 12 line ends more, so that nothing looks beyond them.
+        data: the lines, and at least 16 line ends more, so that nothing looks beyond them.
+        words: the same, eight bytes each, but for what is left over.
         plain: :data:`PLAIN`.
         tape: gets of each entry its kind, where its value starts and ends (texts without their quotes), the entry after
             all that it holds, and where its name starts and ends (-1: it has none).
         roots: gets the entry of each line, -1 where the line is no object or is not taken.
         line_starts: gets where each line starts.
+        open_entries: room for ``MAX_DEPTH`` entries.
     """
     at, count = 0, 0
-    open_entries = np.empty(MAX_DEPTH, dtype=np.int32)
     kinds = tape[0]
     for line in range(len(roots)):
         line_starts[line] = at
-        end, after = _index_line(data, at, plain, tape, count, open_entries)
+        end, after = _index_line(data, words, at, plain, tape, count, open_entries)
         if end >= 0 and kinds[count] == OBJECT:
             roots[line], count, at = count, after, end + 1
             continue

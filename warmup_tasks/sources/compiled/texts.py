@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warmup_tasks.compiling import compiled
+from warmup_tasks.compiling import compiled_in_place
 from warmup_tasks.sources.compiled.index import ESCAPED, INTEGER, LIST, MAX_DEPTH, OBJECT, TEXT, TRUE
 
 _MOST_DIGITS, _MOST_NAMES = 15, 64
@@ -34,14 +34,14 @@ _TOOLS, _ARGS = _ascii(',"tools":'), _ascii(',"template_args":')
 _NO_TOOLS, _NO_ARGS = _ascii(',"tools":[]'), _ascii(',"template_args":{}')
 
 
-@compiled
+@compiled_in_place
 def _copy(data: Bytes, start: int, end: int, out: Bytes, at: int) -> int:
     for place in range(end - start):
         out[np.uintp(at + place)] = data[np.uintp(start + place)]
     return at + end - start
 
 
-@compiled
+@compiled_in_place
 def _unit(data: Bytes, at: int) -> int:
     value = 0
     for byte in data[at : at + 4]:
@@ -49,7 +49,7 @@ def _unit(data: Bytes, at: int) -> int:
     return value
 
 
-@compiled
+@compiled_in_place
 def _put(code: int, out: Bytes, at: int) -> int:
     """Write a character as UTF-8."""
     if code < 0x80:
@@ -66,7 +66,7 @@ def _put(code: int, out: Bytes, at: int) -> int:
     return at + 4
 
 
-@compiled
+@compiled_in_place
 def _put_in_json(code: int, out: Bytes, at: int) -> int:
     """Write a character as it stands in a JSON text."""
     if code >= 0x20 and code != _QUOTE and code != _BACKSLASH:
@@ -83,7 +83,7 @@ def _put_in_json(code: int, out: Bytes, at: int) -> int:
     return at + 6
 
 
-@compiled
+@compiled_in_place
 def _unescape(data: Bytes, start: int, end: int, is_json: bool, out: Bytes, at: int) -> int:
     """Write a text with escapes, decoded or in the one form that it has in JSON; it is never longer than before."""
     place = start
@@ -106,7 +106,7 @@ def _unescape(data: Bytes, start: int, end: int, is_json: bool, out: Bytes, at: 
     return at
 
 
-@compiled
+@compiled_in_place
 def write_texts(data: Bytes, tape: Any, entries: Numbers, lowest: int, highest: int, out: Any) -> int:
     """Write the values of some kinds as texts, decoded; return how many bytes they take.
 
@@ -139,7 +139,7 @@ def write_texts(data: Bytes, tape: Any, entries: Numbers, lowest: int, highest: 
     return at
 
 
-@compiled
+@compiled_in_place
 def _is_plain_number(data: Bytes, start: int, end: int, kind: int) -> bool:
     """Say whether a number is written alike by every writer: few digits, no exponent, no needless zero."""
     first = start + 1 if data[start] == _MINUS else start
@@ -156,7 +156,7 @@ def _is_plain_number(data: Bytes, start: int, end: int, kind: int) -> bool:
     return data[end - 1] != _ZERO and zeros < 4
 
 
-@compiled
+@compiled_in_place
 def _is_before(data: Bytes, tape: Any, one: int, other: int) -> int:
     """Compare two names: 1 if the first comes first, 0 if they are equal, else -1."""
     start, end, start_2, end_2 = tape[4][one], tape[5][one], tape[4][other], tape[5][other]
@@ -168,7 +168,7 @@ def _is_before(data: Bytes, tape: Any, one: int, other: int) -> int:
     return 0 if end - start == end_2 - start_2 else (1 if end - start < end_2 - start_2 else -1)
 
 
-@compiled
+@compiled_in_place
 def _members(data: Bytes, tape: Any, entry: int, order: Numbers, top: int) -> int:
     """Write the members of an object, sorted by name, behind ``top``; return their end, -1 where they cannot be had."""
     child, end, count = entry + 1, tape[3][entry], 0
@@ -193,7 +193,7 @@ def _members(data: Bytes, tape: Any, entry: int, order: Numbers, top: int) -> in
     return top + count
 
 
-@compiled
+@compiled_in_place
 def _write_scalar(data: Bytes, tape: Any, entry: int, out: Bytes, at: int) -> int:
     """Write a value that holds no others; return where it ends, or -1 where it must be left alone."""
     kind, start, end = tape[0][entry], tape[1][entry], tape[2][entry]
@@ -206,7 +206,7 @@ def _write_scalar(data: Bytes, tape: Any, entry: int, out: Bytes, at: int) -> in
     return at + 1
 
 
-@compiled
+@compiled_in_place
 def _write(data: Bytes, tape: Any, entry: int, is_canonical: bool, work: Any, out: Bytes, at: int) -> int:
     """Write a value as JSON; return where it ends, or -1 where it must be left alone.
 
@@ -260,7 +260,7 @@ def _write(data: Bytes, tape: Any, entry: int, is_canonical: bool, work: Any, ou
     return at
 
 
-@compiled
+@compiled_in_place
 def _are_objects(tape: Any, entry: int) -> bool:
     if tape[0][entry] != LIST:
         return False
@@ -272,7 +272,7 @@ def _are_objects(tape: Any, entry: int) -> bool:
     return True
 
 
-@compiled
+@compiled_in_place
 def _is_prompt(tape: Any, content: int, tools: int, args: int) -> bool:
     """Say whether these are the parts of one prompt: a text, or messages with tools and template arguments."""
     if tape[0][content] != LIST:
@@ -282,9 +282,14 @@ def _is_prompt(tape: Any, content: int, tools: int, args: int) -> bool:
     return bool((tools < 0 or _are_objects(tape, tools)) and (args < 0 or tape[0][args] == OBJECT))
 
 
-@compiled
+def room() -> tuple[Numbers, ...]:
+    """Return the room that :func:`write_prompts` works in, to be used again."""
+    return np.empty(MAX_DEPTH * _MOST_NAMES, dtype=np.int32), *np.empty((4, MAX_DEPTH), dtype=np.int32)
+
+
+@compiled_in_place
 def write_prompts(
-    data: Bytes, tape: Any, contents: Numbers, tools: Numbers, args: Numbers, is_canonical: bool, out: Any
+    data: Bytes, tape: Any, contents: Numbers, tools: Numbers, args: Numbers, is_canonical: bool, work: Any, out: Any
 ) -> int:
     """Write prompts as they are stored, or in canonical form; return how many bytes they take.
 
@@ -295,6 +300,7 @@ def write_prompts(
         tools: entry of the tool definitions; -1: none.
         args: entry of the template arguments; -1: none.
         is_canonical: names sorted, and nothing left out.
+        work: what :func:`room` returned.
         out: gets the bytes, where each begins, and which rows have one. With no room for bytes, nothing is written, and
             the result is how many may be needed.
     """
@@ -302,9 +308,6 @@ def write_prompts(
     written, offsets, is_given = out
     at = 0
     is_dry = len(written) == 0
-    open_values = np.empty((4, MAX_DEPTH), dtype=np.int32)
-    order = np.empty(MAX_DEPTH * _MOST_NAMES, dtype=np.int32)
-    work = (order, open_values[0], open_values[1], open_values[2], open_values[3])
     for row in range(len(contents)):
         offsets[row] = at
         content, tool, arg = contents[row], tools[row], args[row]
