@@ -47,6 +47,7 @@ def plan(as_of: AsOf, log: Log = "", log_format: Format = "auto", wishes: Wishes
 def explain(
     item: Annotated[str, typer.Argument(help="Id of an item, as plans and reports show it; its beginning will do.")],
     run_id: Annotated[str, typer.Option("--run", help="Id of the run; empty takes the newest plan.")] = "",
+    lake_uri: Annotated[str, typer.Option("--lake", envvar="WARMUP_LAKE", help="Where the plan lies.")] = "",
     is_json: Json = False,
 ) -> None:
     """Say why an item was chosen or refused, and what leaving it out would have cost."""
@@ -54,10 +55,12 @@ def explain(
     from warmup_tasks.planning.explain import explain as explained
 
     with errors_for_people():
-        lake = Lake(Site.from_environment().lake_uri)
+        if not lake_uri:
+            raise ConfigurationError("--lake: say where the plan lies, here or in WARMUP_LAKE")
+        lake = Lake(lake_uri)
         chosen = run_id or max(lake.partitions("plan"), default="")
         if not chosen:
-            raise ConfigurationError("there is no plan in the lake yet: `warmup plan` makes one")
+            raise ConfigurationError(f"there is no plan in the lake {lake_uri} yet: `warmup plan` makes one")
         found = explained(lake, chosen, item)
     if is_json:
         print_json([{**asdict(each), "row": each.row.model_dump(mode="json")} for each in found])

@@ -3,6 +3,7 @@
 Nothing is decided anew, and no prompt is shown: numbers, names and reasons only.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from warmup_tasks.lake.store import Lake
 from warmup_tasks.planning.cost import prefill_ms
 
 Row = dict[str, Any]
+_PLACE = ("model", "adapter", "cache_salt", "subtree_root")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Explanation:
         row = self.row
         where = row.replica or "the serving store"
         verdict = "warmed" if row.is_chosen else f"not warmed: {row.reason}"
-        own = f"{row.unique_tokens} of {row.prompt_tokens} tokens its own"
+        own = f"{row.unique_tokens} of {row.prompt_tokens} tokens to compute behind what goes before"
         lines = [
             f"{row.kind} {row.item_id} on {where}: {verdict}",
             f"expected uses {row.expected_uses:.2f} in {row.horizon_s} s by {row.policy}, heat {row.heat:.2f}, {own}",
@@ -108,6 +110,9 @@ class _Demand:
     def __init__(self, lake: Lake, run_id: str) -> None:
         demand = f"demand/{run_id}"
         self.nodes: dict[int, Row] = {row["node"]: row for row in lake.read(demand, "nodes").to_pylist()}
+        self._by_place = defaultdict[tuple[Any, ...], list[Row]](list)
+        for node in self.nodes.values():
+            self._by_place[node["heat_slow"], *(node[name] for name in _PLACE)].append(node)
         self.accounts: dict[str, Row] = lake.meta(demand).get("reuse", {})
         self.reuse: dict[int, Row] = {}
         if self.accounts:
@@ -120,14 +125,8 @@ class _Demand:
     def node_of(self, row: PlanRow) -> Row | None:
         """Return the node in which a prefix ends: its heat, its place and its identity tell."""
         end = row.prompt_tokens - 1
-        fitting = (
-            node
-            for node in self.nodes.values()
-            if node["start_tokens"] < end <= node["end_tokens"]
-            and node["heat_slow"] == row.heat
-            and all(node[name] == getattr(row, name) for name in ("model", "adapter", "cache_salt", "subtree_root"))
-        )
-        return next(fitting, None)
+        fitting = self._by_place.get((row.heat, *(getattr(row, name) for name in _PLACE)), [])
+        return next((node for node in fitting if node["start_tokens"] < end <= node["end_tokens"]), None)
 
     def chain(self, node: Row | None) -> Iterator[Row]:
         """Yield a node and those above it."""
@@ -143,7 +142,7 @@ def _explain(row: PlanRow, plan: list[PlanRow], demand: _Demand, state: ReplicaS
     rates = [rate for rival in rivals if (rate := _rate(rival)) is not None]
     return Explanation(
         row=row,
-        lost_without_ms=_lost_without(row, node, demand, state),
+        lost_without_ms=_lost_without(row, node, demand, state, rivals),
         gain_per_token_ms=_rate(row),
         weakest_chosen_ms=min(rates, default=None),
         chance=reuse["chance"] if reuse else None,
@@ -156,15 +155,30 @@ def _rate(row: PlanRow) -> float | None:
     return row.expected_gain_ms / row.prompt_tokens if row.prompt_tokens and row.expected_gain_ms else None
 
 
-def _lost_without(row: PlanRow, node: Row | None, demand: _Demand, state: ReplicaState | None) -> float | None:
-    """Return the prefill of the item's own tokens, times how often each part of them is expected."""
+def _lost_without(
+    row: PlanRow, node: Row | None, demand: _Demand, state: ReplicaState | None, chosen: list[PlanRow]
+) -> float | None:
+    """Return the prefill of the tokens that no other chosen item holds, times how often each part is expected."""
     if not row.is_chosen:
         return None
     if node is None or state is None:
         return row.expected_gain_ms or None
     per_replica = row.expected_uses / node["expected_uses"] if node["expected_uses"] else 0.0
-    end, own_from, lost = row.prompt_tokens - 1, row.prompt_tokens - 1 - row.unique_tokens, 0.0
-    for link in demand.chain(node):
-        tokens = min(end, link["end_tokens"]) - max(own_from, link["start_tokens"])
+    end, links = row.prompt_tokens - 1, list(demand.chain(node))
+    held, lost = _held_by_others(row, links, demand, chosen), 0.0
+    for link in links:
+        tokens = min(end, link["end_tokens"]) - max(held, link["start_tokens"])
         lost += link["expected_uses"] * per_replica * prefill_ms(state, max(0, tokens))
     return lost
+
+
+def _held_by_others(row: PlanRow, links: list[Row], demand: _Demand, chosen: list[PlanRow]) -> int:
+    """Return how many of an item's first tokens other chosen items of its replica hold too."""
+    mine, most = {link["node"]: link["end_tokens"] for link in links}, 0
+    for other in chosen:
+        if other.item_id == row.item_id:
+            continue
+        shared = (link for link in demand.chain(demand.node_of(other)) if link["node"] in mine)
+        if (deepest := next(shared, None)) is not None:
+            most = max(most, min(mine[deepest["node"]], other.prompt_tokens - 1))
+    return most
