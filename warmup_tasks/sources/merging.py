@@ -112,6 +112,8 @@ class Merger:
             return self.lake.publish("quarantine", place, {"quarantine": rows}, {"log": log})
 
     def _connect(self) -> Any:
+        """Return a DuckDB; what Arrow keeps of rows that are gone goes back first, so that both do not add up."""
+        pa.default_memory_pool().release_unused()
         return self.lake.connect(memory_limit=self.memory_limit, spill_folder=self.spill_folder)
 
     def _readers(self, order: Order, staged: Sequence[StagedRun], parent: str | None) -> list[pa.RecordBatchReader]:
