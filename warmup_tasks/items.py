@@ -356,8 +356,9 @@ class ReplayRow(Record):
 class Fingerprint(Record):
     """What was seen of one replica's weights, so that a silent change shows. Grain: (replica, subject).
 
-    ``subject`` is ``model:<name>`` (the answer to a fixed canary, by its log-probabilities) or ``adapter:<name>`` (the
-    digest of the files under ``path``, where this process can read them). ``version`` is what was declared.
+    ``subject`` is ``model:<name>`` (the answer to a fixed canary, by its log-probabilities) or
+    ``adapter:<name>@<weights revision>`` (the digest of the files under ``path``, where this process can read them, and
+    the same answer). ``version`` is what was declared.
     """
 
     replica: str

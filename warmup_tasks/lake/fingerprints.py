@@ -28,6 +28,6 @@ def model_subject(model: str) -> str:
     return f"model:{model}"
 
 
-def adapter_subject(adapter: str) -> str:
-    """Return the subject of an adapter's weights."""
-    return f"adapter:{adapter}"
+def adapter_subject(adapter: str, weights_revision: str | None) -> str:
+    """Return the subject of an adapter's weights on top of a base model's: on top of others it answers otherwise."""
+    return f"adapter:{adapter}" if weights_revision is None else f"adapter:{adapter}@{weights_revision}"

@@ -20,7 +20,7 @@ from typing import Self
 
 from warmup_tasks.errors import ConfigurationError, GiveUpError
 from warmup_tasks.local.airflow_api import AirflowApi
-from warmup_tasks.local.processes import Process, free_port, start
+from warmup_tasks.local.processes import Process, Service, free_port, start
 from warmup_tasks.resources import include_path
 
 USER = "admin"
@@ -53,7 +53,7 @@ class Worker:
 
 
 @dataclass
-class AirflowSite:
+class AirflowSite(Service):
     """Airflow's processes. Use it as a context manager.
 
     Attributes:
@@ -159,16 +159,6 @@ class AirflowSite:
             part.wait_until(lambda: self.api.is_healthy(HEALTH[name]), deadline_s)
         else:
             part.wait_until(lambda: b" ready." in self._said_since_launch(name), deadline_s)
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.stop()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def _said_since_launch(self, name: str) -> bytes:
         with self.parts[name].log_path.open("rb") as log:

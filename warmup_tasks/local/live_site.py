@@ -19,7 +19,7 @@ from warmup_tasks.local.agent_process import start_agent
 from warmup_tasks.local.airflow_api import AirflowApi
 from warmup_tasks.local.airflow_site import AirflowSite, Worker
 from warmup_tasks.local.postgres_server import PostgresServer
-from warmup_tasks.local.processes import Process, free_port
+from warmup_tasks.local.processes import Process, Service, free_port
 from warmup_tasks.local.redis_server import RedisServer
 from warmup_tasks.local.traffic import traffic_of
 from warmup_tasks.resources import dags_path, include_path
@@ -33,7 +33,7 @@ KEPT = {"appendonly": "yes", "appendfsync": "everysec"}
 
 
 @dataclass
-class LiveSite:
+class LiveSite(Service):
     """A site that runs. Use it as a context manager.
 
     Attributes:
@@ -156,16 +156,6 @@ class LiveSite:
         for name in names:
             self.api.set_paused(name, is_paused=False)
         return names
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.stop()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def _listed(self, files: set[str]) -> list[str]:
         dags: list[dict[str, Any]] = self.api.get("dags", limit=100, exclude_stale=True)["dags"]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from warmup_tasks.errors import ConfigurationError, GiveUpError
-from warmup_tasks.local.processes import Process, free_port, start
+from warmup_tasks.local.processes import Process, Service, free_port, start
 
 HOST = "127.0.0.1"
 OWNER = "warmup"
@@ -48,7 +48,7 @@ def find_postgres() -> Path:
     )
 
 
-class PostgresServer:
+class PostgresServer(Service):
     """One Postgres server with one empty database in a process group of its own. Use it as a context manager.
 
     Args:
@@ -97,16 +97,6 @@ class PostgresServer:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.stop()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     @property
     def _data(self) -> Path:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +25,28 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+class Service(ABC):
+    """What is started and stopped. As a context manager it is stopped where its start fails, too."""
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Start it, and wait until it serves."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop it and leave nothing behind; stopping twice is fine."""
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import Self
 import redis
 
 from warmup_tasks.errors import ConfigurationError, GiveUpError
-from warmup_tasks.local.processes import Process, free_port, start
+from warmup_tasks.local.processes import Process, Service, free_port, start
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def find_redis_binary() -> str:
     )
 
 
-class RedisServer:
+class RedisServer(Service):
     """One Redis server process in its own process group, without persistence. Use it as a context manager.
 
     Args:
@@ -83,12 +83,14 @@ class RedisServer:
         return self._process.pid if self._process else None
 
     def start(self) -> Self:
-        """Start the server and wait until it answers.
+        """Start the server and wait until it answers; one that runs is left as it is.
 
         Raises:
             ConfigurationError: no server is installed.
             GiveUpError: the server ended or did not answer within the deadline; its last words are quoted.
         """
+        if self._process is not None:
+            return self
         binary = self.binary or find_redis_binary()
         chosen = self.port
         for attempt in range(1, _ATTEMPTS + 1):
@@ -118,12 +120,6 @@ class RedisServer:
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
-
-    def __enter__(self) -> Self:
-        return self if self._process else self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def _launch(self, binary: str) -> None:
         self._folder = self._folder or tempfile.TemporaryDirectory(prefix="warmup-redis-")

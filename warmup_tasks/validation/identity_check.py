@@ -117,6 +117,7 @@ async def check_adapter(
     engine: Engine,
     replica: str,
     spec: AdapterSpec,
+    weights_revision: str | None,
     listed: Sequence[AdapterListing],
     *,
     lake: Lake,
@@ -133,6 +134,7 @@ async def check_adapter(
         engine: the replica.
         replica: its name.
         spec: the adapter as declared.
+        weights_revision: of the base model, as declared.
         listed: what the engine lists.
         lake: holds the fingerprint that warming took.
         unused_salt: for the canary, which must not be answered from cached blocks.
@@ -146,7 +148,7 @@ async def check_adapter(
     """
     answer, generation = await fingerprint(engine, spec.name, unused_salt, deadline_s=deadline_s)
     meter.count(generation.prompt_tokens, generation.cached_tokens)
-    known = read_fingerprints(lake, replica).get(adapter_subject(spec.name))
+    known = read_fingerprints(lake, replica).get(adapter_subject(spec.name, weights_revision))
     is_comparable = (
         known is not None and bool(known.tokens) and (known.version, known.path) == (spec.version, spec.path)
     )

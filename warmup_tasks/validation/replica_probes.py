@@ -168,6 +168,7 @@ class ReplicaProbe:
                 engine,
                 self._replica.name,
                 spec,
+                self._night.fleet.model(spec.base_model).weights_revision,
                 listed,
                 lake=self._night.lake,
                 unused_salt=unused_salt,

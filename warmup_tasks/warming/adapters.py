@@ -94,7 +94,7 @@ async def _warm(work: Work, engine: Engine, row: PlanRow, replica: str) -> Attem
 
 def _is_stale(work: Work, spec: AdapterSpec, weights: str | None, replica: str) -> bool:
     """Say whether this replica's cache may hold blocks of other weights under the adapter's name and path."""
-    seen = read_fingerprints(work.lake, replica).get(adapter_subject(spec.name))
+    seen = read_fingerprints(work.lake, replica).get(_subject(work, spec))
     if seen is None or seen.path != spec.path:
         return False
     epoch = work.epoch(replica)
@@ -159,11 +159,13 @@ async def _fingerprint(work: Work, engine: Engine, spec: AdapterSpec, weights: s
     """Return what is seen of an adapter: its files and its answer to the canary.
 
     The answer that was first seen of this version, path and content stays: validation compares with it, so a silent
-    change cannot make itself the measure.
+    change cannot make itself the measure. Where no revision of the base model is declared, it stays for an epoch:
+    with other base weights an adapter answers otherwise.
     """
-    known = read_fingerprints(work.lake, replica).get(adapter_subject(spec.name))
+    known = read_fingerprints(work.lake, replica).get(_subject(work, spec))
     answer = None
-    if known is not None and known.tokens and (known.version, known.path) == (spec.version, spec.path):
+    is_known = known is not None and (known.version, known.path) == (spec.version, spec.path)
+    if known is not None and is_known and known.tokens and _has_same_base(work, spec, known, replica):
         is_same = weights is None or known.content_sha256 in (None, weights)
         answer = Answer(tuple(known.tokens), tuple(known.logprobs)) if is_same else None
     if answer is None:
@@ -172,7 +174,7 @@ async def _fingerprint(work: Work, engine: Engine, spec: AdapterSpec, weights: s
         answer, _ = await fingerprint(engine, spec.name, salt, deadline_s=work.deadline_s)
     return Fingerprint(
         replica=replica,
-        subject=adapter_subject(spec.name),
+        subject=_subject(work, spec),
         version=spec.version,
         path=spec.path,
         content_sha256=weights,
@@ -181,6 +183,15 @@ async def _fingerprint(work: Work, engine: Engine, spec: AdapterSpec, weights: s
         epoch=work.epoch(replica),
         run_id=work.run.run_id,
     )
+
+
+def _subject(work: Work, spec: AdapterSpec) -> str:
+    return adapter_subject(spec.name, work.fleet.model(spec.base_model).weights_revision)
+
+
+def _has_same_base(work: Work, spec: AdapterSpec, known: Fingerprint, replica: str) -> bool:
+    is_declared = work.fleet.model(spec.base_model).weights_revision is not None
+    return is_declared or (known.epoch is not None and known.epoch == work.epoch(replica))
 
 
 def _enter(work: Work, rows: Sequence[PlanRow]) -> None:

@@ -92,6 +92,23 @@ def test_an_adapter_that_answers_otherwise_under_its_name_and_path_is_refused_wi
     assert [found.get(key(row)) for row in base] == [None, None]
 
 
+@pytest.mark.parametrize("declared", [("r1", "r2"), (None, None)])
+def test_new_base_weights_are_no_change_of_their_adapters(tmp_path: Path, redis_client, doubles, declared):
+    """On top of other weights every adapter answers otherwise: it is compared with what it answered on top of these."""
+    spec = adapter_spec(tmp_path)
+    for number, (revision, deployed) in enumerate(zip(declared, ("r1", "r2"), strict=True)):
+        night = SmallNight(
+            tmp_path, redis_client, {"a": doubles["a"]}, adapters=[spec], request={"seed": number},
+            model={"weights_revision": revision},
+        )  # fmt: skip
+        night.control("a", "/double/weights", revision=deployed)
+        night.control("a", "/double/restart")
+        night.adapter("a", "sql")
+        night.prefix("a", night.tokens(1, 40), order=0, adapter="sql")
+        night.whole()
+        assert night.quarantine() == {}
+
+
 def test_blue_and_green_of_one_name_never_see_each_other(tmp_path: Path, redis_client: redis.Redis, doubles):
     """Two fleets serve two revisions of one model name side by side, over one Redis and one lake."""
     nights = {
