@@ -81,6 +81,12 @@ def release_of(site: LiveSite) -> FleetFile:
     return site.fleet.model_copy(update={"models": [model.model_copy(update={"weights_revision": NEW})]})
 
 
+def declared_by(fleet: FleetFile) -> set[str]:
+    (model,) = fleet.models
+    adapters = [None, *(adapter.name for adapter in fleet.adapters)]
+    return {fleet.identity(model.name, adapter).digest() for adapter in adapters}
+
+
 def identities(site: LiveSite, model: str, replica: str) -> set[str]:
     with connect(site.redis.url) as redis:
         return {mark.identity_digest for mark in MarkStore(redis).find(Reach(model=model)) if mark.replica == replica}
@@ -143,7 +149,7 @@ def test_a_release_told_over_rest_waits_for_a_person_and_then_takes_the_rest(sit
     site.api.set_paused(RELEASE, is_paused=False)
     (model,) = site.fleet.models
     canary, *others = [replica.name for replica in site.fleet.replicas]
-    old = site.fleet.identity(model.name).digest()
+    old, new = declared_by(site.fleet), declared_by(release_of(site))
     deploy(site, canary)
     (asset,) = site.api.get("assets", name_pattern=RELEASE_ASSET)["assets"]
     extra = {"what": "model", "name": model.name, "version": NEW, "canary": canary, "needs_approval": True}
@@ -157,8 +163,8 @@ def test_a_release_told_over_rest_waits_for_a_person_and_then_takes_the_rest(sit
         "the approval",
     )
     assert state == WAITING
-    assert identities(site, model.name, canary) == {release_of(site).identity(model.name).digest()}
-    assert identities(site, model.name, others[0]) == {old}, "the rest is as it was"
+    assert identities(site, model.name, canary) == new
+    assert identities(site, model.name, others[0]) == old, "the rest is as it was"
 
     for replica in others:
         deploy(site, replica)
@@ -166,8 +172,7 @@ def test_a_release_told_over_rest_waits_for_a_person_and_then_takes_the_rest(sit
     site.api.patch(f"{tasks}/approve/-1/hitlDetails", {"chosen_options": ["Approve"]})
     assert site.api.wait_for_run(RELEASE, name, runs.RUN_S) == "success"
     check_routing(site, name, RELEASE)
-    new = release_of(site).identity(model.name).digest()
-    assert [identities(site, model.name, replica) for replica in (canary, *others)] == [{new}] * len(site.doubles)
+    assert [identities(site, model.name, replica) for replica in (canary, *others)] == [new] * len(site.doubles)
     assert runs.leases(site) == []
 
 
