@@ -1,6 +1,6 @@
 """Where a fleet's replicas are found and how one may speak to them: the part of the fleet file that a cluster fills in.
 
-Types alone. Who looks the replicas up lies in ``engines/discovery.py``, the rest of the fleet file in ``settings.py``.
+Types alone. They are looked up in ``engines/discovery.py``, the rest of the fleet file in ``fleet_file.py``.
 """
 
 from typing import Literal, Self

@@ -1,10 +1,11 @@
 """Who is in the fleet: now, and for one run. A run's first look is kept, so that all its tasks see the same members.
 
-Assembly alone: the fleet file is read by ``settings.py``, members are looked up by ``engines/discovery.py``.
+Assembly alone: the fleet file is read by ``fleet_file.py``, members are looked up by ``engines/discovery.py``.
 """
 
+from warmup_tasks.fleet_file import FleetFile, load_fleet
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import FleetFile, Site, load_fleet, validate
+from warmup_tasks.settings import Site, validate
 
 DATASET = "fleets"
 

@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from warmup_tasks.errors import ConfigurationError, RejectItemError
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.fleets import fleet_of, record_fleet
 from warmup_tasks.items import PromptBody, ReplicaState
 from warmup_tasks.runs import Run, time_of
-from warmup_tasks.settings import FleetFile, RunPolicy, RunRequest, Site, load_profiles
+from warmup_tasks.settings import RunPolicy, RunRequest, Site, load_profiles
 
 if TYPE_CHECKING:
     from warmup_tasks.serving.run_figures import RunFigures

@@ -11,10 +11,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from warmup_tasks import nightly
+from warmup_tasks.fleet_file import FleetFile, ReplicaSpec
 from warmup_tasks.fleets import present_fleet
 from warmup_tasks.items import ItemKind
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import FleetFile, ReplicaSpec, RunPolicy, RunRequest, Site
+from warmup_tasks.settings import RunPolicy, RunRequest, Site
 
 if TYPE_CHECKING:
     import redis as redis_client

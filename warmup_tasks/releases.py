@@ -11,8 +11,9 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from warmup_tasks.errors import ConfigurationError
+from warmup_tasks.fleet_file import AdapterSpec, FleetFile
 from warmup_tasks.items import ItemKind, PlanRow
-from warmup_tasks.settings import AdapterSpec, FleetFile, Strict, validate
+from warmup_tasks.settings import Strict, validate
 
 _ANSWERS = (ItemKind.RESPONSE, ItemKind.QA_PAIR)
 

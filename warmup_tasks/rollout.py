@@ -12,11 +12,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from warmup_tasks.errors import ConfigurationError, ContractError, GiveUpError
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.fleets import declared_fleet, present_fleet
 from warmup_tasks.identity import EmbedderIdentity
 from warmup_tasks.releases import Change, Changed, Release
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import FleetFile, Site
+from warmup_tasks.settings import Site
 
 if TYPE_CHECKING:
     import redis as redis_client

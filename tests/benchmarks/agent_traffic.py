@@ -29,6 +29,7 @@ from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.engines.survey import survey
 from warmup_tasks.engines.tokens import tokenize_many
 from warmup_tasks.errors import ConfigurationError, RejectItemError
+from warmup_tasks.fleet_file import FleetFile, ModelSpec, ReplicaSpec
 from warmup_tasks.items import PlanRow, PromptBody, ReplicaState
 from warmup_tasks.lake import Lake
 from warmup_tasks.lake.records import Plan, read_plan
@@ -39,7 +40,7 @@ from warmup_tasks.planning import make_plan
 from warmup_tasks.planning.allocation import allocate
 from warmup_tasks.runs import Run
 from warmup_tasks.serving.connection import connect
-from warmup_tasks.settings import FleetFile, ModelSpec, ReplicaSpec, RunPolicy, RunRequest, load_profiles
+from warmup_tasks.settings import RunPolicy, RunRequest, load_profiles
 from warmup_tasks.sources.extract import extract
 from warmup_tasks.warming.shard import warm_shard
 

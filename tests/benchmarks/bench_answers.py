@@ -34,9 +34,9 @@ from warmup_tasks.demand.false_hits import (
 from warmup_tasks.demand.near_miss import near_miss
 from warmup_tasks.engines.vllm import VllmEngine
 from warmup_tasks.errors import RejectItemError
+from warmup_tasks.fleet_file import ReplicaSpec
 from warmup_tasks.local.embedding_model import MODEL, ensure_embedding_model
 from warmup_tasks.local.vllm_cpu import start_embedder
-from warmup_tasks.settings import ReplicaSpec
 
 SEED = 7
 LEAST_PAIRS = 200

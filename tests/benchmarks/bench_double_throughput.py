@@ -13,8 +13,8 @@ from tests.benchmarks import harness
 from warmup_tasks.engines.base import GenerationRequest
 from warmup_tasks.engines.double.process import start_double
 from warmup_tasks.engines.vllm import VllmEngine
+from warmup_tasks.fleet_file import ReplicaSpec
 from warmup_tasks.items import PromptBody
-from warmup_tasks.settings import ReplicaSpec
 
 REQUESTS = 400
 CONCURRENCY = 8

@@ -21,13 +21,14 @@ from typing import Any
 import yaml
 
 from tests.benchmarks import harness, null_night
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.local.airflow_site import AirflowSite
 from warmup_tasks.local.postgres_server import PostgresServer
 from warmup_tasks.local.redis_server import RedisServer
 from warmup_tasks.resources import dags_path, include_path
 from warmup_tasks.serving import connect
 from warmup_tasks.serving.epochs import EpochRecord, EpochStore
-from warmup_tasks.settings import FleetFile, Site
+from warmup_tasks.settings import Site
 
 NEEDS = "airflow"
 ITEMS = {"1e3": 1_000, "1e5": 100_000, "1e6": 1_000_000}

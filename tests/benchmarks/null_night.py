@@ -25,13 +25,14 @@ from warmup_tasks.engines.base import (
     GenerationRequest,
     KvEvent,
 )
+from warmup_tasks.fleet_file import FleetFile, ModelSpec, ReplicaSpec
 from warmup_tasks.fleets import record_fleet
 from warmup_tasks.identity import digest
 from warmup_tasks.items import PromptBody, ReplicaState
 from warmup_tasks.lake import Lake
 from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import FleetFile, ModelSpec, ReplicaSpec, Site
+from warmup_tasks.settings import Site
 
 AS_OF = datetime(2026, 11, 27, 2, tzinfo=UTC)
 MODEL, BLOCK, PREFIX_BLOCKS = "null-base", 16, 2

@@ -12,9 +12,9 @@ from warmup_tasks.engines.base import Engine, Generation, GenerationRequest
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.engines.double.faults import Faults
 from warmup_tasks.engines.double.process import start_double
+from warmup_tasks.fleet_file import ReplicaSpec
 from warmup_tasks.items import PromptBody
 from warmup_tasks.local.vllm_cpu import CONTEXT_TOKENS, MAX_LORA_RANK, make_model, start_vllm
-from warmup_tasks.settings import ReplicaSpec
 
 MODEL = "conformance-model"
 KEY, KEY_VARIABLE = "key-of-the-suite", "WARMUP_CONFORMANCE_KEY"

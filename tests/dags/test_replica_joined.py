@@ -30,6 +30,7 @@ from warmup_tasks.agent.watch import ReplicaWatch
 from warmup_tasks.demand.embedder import default_embedder_identity
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.engines.double.process import start_double
+from warmup_tasks.fleet_file import load_fleet
 from warmup_tasks.lake import Lake
 from warmup_tasks.local.airflow_run import run_dag
 from warmup_tasks.local.processes import free_port
@@ -37,7 +38,7 @@ from warmup_tasks.runs import Run
 from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.serving.events import EventKind, EventStream
 from warmup_tasks.serving.reader import Hit, ReaderClient
-from warmup_tasks.settings import RunRequest, Site, load_fleet
+from warmup_tasks.settings import RunRequest, Site
 from warmup_tasks.signals import Crossing
 
 MODEL = "double-base"

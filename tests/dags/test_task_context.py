@@ -187,7 +187,7 @@ def test_a_connection_may_hold_the_fleet_and_the_engines_key(tmp_path, monkeypat
     from airflow.sdk import Connection
 
     from warmup_tasks.airflow.context import current_site
-    from warmup_tasks.settings import load_fleet
+    from warmup_tasks.fleet_file import load_fleet
 
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     for name, value in nights.SITE_ENV.items():

@@ -12,12 +12,12 @@ from tests.dags.nights import Night, Steps, rerun
 from tests.support.service_log import rows_of, service_requests, states
 from warmup_tasks import nightly
 from warmup_tasks.demand.embedder import default_embedder_identity
+from warmup_tasks.fleet_file import FleetFile, ModelSpec, ReplicaSpec
 from warmup_tasks.items import ReplicaState
 from warmup_tasks.lake.schemas import REQUESTS, to_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.parameters import GoldenParameters
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import FleetFile, ModelSpec, ReplicaSpec
 from warmup_tasks.tuning.published import publish
 from warmup_tasks.tuning.sensitivity import Sensitivity
 

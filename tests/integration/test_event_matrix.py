@@ -25,11 +25,12 @@ from tests.support.small_night import MODEL, now, write_adapter
 from warmup_tasks import upkeep
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.engines.double.process import start_double
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.items import EvidenceKind
 from warmup_tasks.local.processes import free_port, start
 from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.serving.namespaces import Reach
-from warmup_tasks.settings import FleetFile, Site
+from warmup_tasks.settings import Site
 from warmup_tasks.validation.recheck import recheck
 
 POLL_S = 1.0

@@ -15,12 +15,12 @@ import pytest
 from tests.support import fleet_runs as runs
 from tests.support.live import processes_that_mention
 from warmup_tasks.airflow.context import RELEASE_ASSET
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.local.fleet import write_fleet
 from warmup_tasks.local.live_site import LiveSite
 from warmup_tasks.serving.connection import connect
 from warmup_tasks.serving.marks import MarkStore
 from warmup_tasks.serving.namespaces import Reach
-from warmup_tasks.settings import FleetFile
 
 pytestmark = pytest.mark.timeout(900)
 SEED = 6

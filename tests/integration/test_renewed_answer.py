@@ -19,6 +19,7 @@ from warmup_tasks.demand.embedder import default_embedder_identity
 from warmup_tasks.engines.double.process import DoubleProcess, start_double
 from warmup_tasks.engines.epochs import epoch_of
 from warmup_tasks.engines.metrics import parse_metrics
+from warmup_tasks.fleet_file import load_fleet
 from warmup_tasks.items import ItemKind, PlanRow
 from warmup_tasks.lake import Lake
 from warmup_tasks.lake.records import read_plan
@@ -27,7 +28,7 @@ from warmup_tasks.runs import Run
 from warmup_tasks.serving.epochs import EpochRecord, EpochStore
 from warmup_tasks.serving.reader import Hit, ReaderClient
 from warmup_tasks.serving.values import QaValue
-from warmup_tasks.settings import RunRequest, Site, load_fleet
+from warmup_tasks.settings import RunRequest, Site
 
 MODEL, REPLICA, TENANT = "double-base", "r0", "acme"
 AS_OF = datetime(2026, 11, 27, 2, tzinfo=UTC)

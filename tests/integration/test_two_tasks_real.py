@@ -14,9 +14,9 @@ from tests.support.small_night import MODEL, SmallNight, key, now
 from warmup_tasks.engines.base import GenerationRequest
 from warmup_tasks.engines.canary import Answer
 from warmup_tasks.engines.connect import open_engine
+from warmup_tasks.fleet_file import AdapterSpec
 from warmup_tasks.items import ItemKind, Outcome, PlanRow, PromptBody
 from warmup_tasks.local.vllm_cpu import make_model, start_vllm
-from warmup_tasks.settings import AdapterSpec
 from warmup_tasks.validation.answers import compare
 from warmup_tasks.warming.shard import warm_shard
 

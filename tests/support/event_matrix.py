@@ -15,6 +15,7 @@ from typing import Any, Self
 import redis as redis_client
 
 from tests.support.small_night import MODEL, SmallNight, now
+from warmup_tasks.fleet_file import AdapterSpec
 from warmup_tasks.identity import EmbedderIdentity, IdentityField, digest
 from warmup_tasks.items import KINDS, EvidenceKind, GainBasis, ItemKind, Mark, PlanRow, Residency, item_id
 from warmup_tasks.lake.records import key_of
@@ -25,7 +26,6 @@ from warmup_tasks.serving.namespaces import Reach
 from warmup_tasks.serving.reader import Hit, ReaderClient
 from warmup_tasks.serving.store import ValueStore
 from warmup_tasks.serving.values import EmbeddingValue, ResponseValue
-from warmup_tasks.settings import AdapterSpec
 
 PREFIX_BLOCKS = 96  # of 16 tokens: whole blocks for engines with 32 as well, and long enough for warm to be faster
 LIMIT_S = 15.0

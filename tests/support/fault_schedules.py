@@ -20,9 +20,9 @@ from warmup_tasks.engines.base import Engine, Generation, GenerationRequest
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.engines.double.process import DoubleProcess
 from warmup_tasks.errors import WarmupError
+from warmup_tasks.fleet_file import AdapterSpec, ReplicaSpec
 from warmup_tasks.items import ItemKind, PlanRow
 from warmup_tasks.serving.reader import ReaderClient
-from warmup_tasks.settings import AdapterSpec, ReplicaSpec
 
 CAPACITY_BLOCKS = 96
 DOUBLE = {

@@ -15,6 +15,7 @@ from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.engines.double.process import DoubleProcess
 from warmup_tasks.engines.epochs import epoch_of
 from warmup_tasks.engines.metrics import parse_metrics
+from warmup_tasks.fleet_file import AdapterSpec, FleetFile, ModelSpec, ReplicaSpec
 from warmup_tasks.identity import digest, prompt_digest
 from warmup_tasks.items import (
     KINDS,
@@ -33,7 +34,7 @@ from warmup_tasks.lake import Lake
 from warmup_tasks.lake.schemas import from_table, to_table
 from warmup_tasks.runs import Run
 from warmup_tasks.serving.epochs import EpochRecord, EpochStore
-from warmup_tasks.settings import AdapterSpec, FleetFile, ModelSpec, ReplicaSpec, RunPolicy, RunRequest
+from warmup_tasks.settings import RunPolicy, RunRequest
 from warmup_tasks.validation.probes import run_probes
 from warmup_tasks.validation.publish import publish
 from warmup_tasks.validation.twins import run_twins

@@ -11,6 +11,7 @@ import yaml
 
 from warmup_tasks import rollout
 from warmup_tasks.errors import ConfigurationError, GiveUpError
+from warmup_tasks.fleet_file import FleetFile, load_fleet
 from warmup_tasks.identity import EmbedderIdentity
 from warmup_tasks.items import EvidenceKind, GainBasis, ItemKind, Mark, PlanRow, Residency
 from warmup_tasks.lake import Lake
@@ -22,7 +23,7 @@ from warmup_tasks.serving.identities import IdentityBook
 from warmup_tasks.serving.marks import MarkAddress, MarkStore
 from warmup_tasks.serving.namespaces import Namespace, NamespaceIndex
 from warmup_tasks.serving.readiness import ReadinessRecord, ReadinessStore
-from warmup_tasks.settings import FleetFile, RunRequest, Site, load_fleet
+from warmup_tasks.settings import RunRequest, Site
 
 NOW = datetime.now(UTC)
 R2 = {"what": "model", "name": "m", "version": "r2"}

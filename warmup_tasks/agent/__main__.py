@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from warmup_tasks.agent.app import serve
 from warmup_tasks.engines.discovery import discover
 from warmup_tasks.errors import WarmupError
-from warmup_tasks.settings import FleetFile, load_fleet
+from warmup_tasks.fleet_file import FleetFile, load_fleet
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

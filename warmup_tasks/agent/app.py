@@ -21,12 +21,13 @@ from warmup_tasks.agent.thresholds import Thresholds
 from warmup_tasks.agent.watch import ReplicaWatch
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.errors import GiveUpError
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.serving.connection import connect
 from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.serving.events import EventStream
 from warmup_tasks.serving.lease import Leases
 from warmup_tasks.serving.replica_turns import lease_of
-from warmup_tasks.settings import FleetFile, validate
+from warmup_tasks.settings import validate
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from starlette.routing import Route
 
 from warmup_tasks.agent.metrics import AgentMetrics
 from warmup_tasks.errors import WarmupError
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.serving.events import EventStream
 from warmup_tasks.serving.readiness import ReadinessStore, Verdict, is_ready
 from warmup_tasks.serving.run_figures import RunFiguresStore
-from warmup_tasks.settings import FleetFile
 
 
 def build_app(client: redis.Redis, fleet: FleetFile, metrics: AgentMetrics) -> Starlette:

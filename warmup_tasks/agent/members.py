@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from warmup_tasks.errors import WarmupError
-from warmup_tasks.settings import FleetFile
+from warmup_tasks.fleet_file import FleetFile
 
 log = logging.getLogger(__name__)
 

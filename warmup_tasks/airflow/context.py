@@ -18,10 +18,11 @@ from airflow.sdk.exceptions import AirflowNotFoundException, AirflowSkipExceptio
 
 from warmup_tasks import gates, nightly, rollout
 from warmup_tasks.errors import ConfigurationError, ContractError
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.identity import digest
 from warmup_tasks.releases import Change, Release
 from warmup_tasks.runs import Run, wishes_of
-from warmup_tasks.settings import FleetFile, Site, validate
+from warmup_tasks.settings import Site, validate
 
 if TYPE_CHECKING:
     import redis

@@ -12,9 +12,9 @@ from warmup_tasks.demand import intents as qa
 from warmup_tasks.demand.asked import ANSWERABLE, GENERATING, Asked
 from warmup_tasks.demand.embedder import HashingEmbedder
 from warmup_tasks.demand.prompts import question
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.identity import digest
 from warmup_tasks.items import PromptBody
-from warmup_tasks.settings import FleetFile
 
 Row = dict[str, Any]
 

@@ -16,10 +16,10 @@ from warmup_tasks.demand.prompts import head
 from warmup_tasks.demand.tokens import TokenIds
 from warmup_tasks.demand.volatile import HEAD_CHARACTERS, OPENING_CHARACTERS, HeadSighting, stabilities
 from warmup_tasks.errors import ConfigurationError
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.identity import SaltMode, check_salt
 from warmup_tasks.items import PromptBody, Reason
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import FleetFile
 
 _NO_TOKENS = np.zeros(0, dtype=np.int32)
 GENERATING = ("chat", "completion")

@@ -23,11 +23,11 @@ from warmup_tasks.demand.reuse_forecast import forecast_reuse
 from warmup_tasks.demand.tokens import Progress, Tokenize, TokenTable, identity_of, tokens_of
 from warmup_tasks.demand.window import Window, read_feedback, read_window
 from warmup_tasks.errors import ConfigurationError
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.items import Reason, ReplicaState
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.resources import sql
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import FleetFile
 
 Row = dict[str, Any]
 _BACKTEST_SHARE = 0.25

@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.lake.schemas import REQUESTS
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.resources import sql
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import FleetFile
 
 _SERVED = pa.schema(
     [("logged_model", pa.string()), ("logged_adapter", pa.string()), ("model", pa.string()), ("adapter", pa.string())]

@@ -2,7 +2,7 @@
 
 from warmup_tasks.engines.base import Engine
 from warmup_tasks.engines.vllm import VllmEngine
-from warmup_tasks.settings import ReplicaSpec
+from warmup_tasks.fleet_file import ReplicaSpec
 
 
 def open_engine(replica: ReplicaSpec) -> Engine:

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 
 from warmup_tasks.errors import ConfigurationError, RetryLaterError
+from warmup_tasks.fleet_file import FleetFile, ReplicaSpec
 from warmup_tasks.fleet_sources import DnsSource, KubernetesSource, ReplicaSource
-from warmup_tasks.settings import FleetFile, ReplicaSpec
 
 DEADLINE_S = 10.0
 PAGE = 500

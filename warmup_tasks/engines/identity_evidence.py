@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from warmup_tasks.engines.base import AdapterListing, Capabilities, EngineReport
+from warmup_tasks.fleet_file import AdapterSpec
 from warmup_tasks.identity import IdentityField, ServingIdentity
-from warmup_tasks.settings import AdapterSpec
 
 SUPPORTED_VERSIONS = ((0, 10), (0, 33))
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32"}

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from warmup_tasks.engines.base import Engine
 from warmup_tasks.errors import GiveUpError
-from warmup_tasks.settings import ReplicaSpec
+from warmup_tasks.fleet_file import ReplicaSpec
 
 LOOKS = 6  # two processes dealt by lot are missed once in 32 surveys, dealt in turn never
 

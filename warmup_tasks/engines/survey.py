@@ -17,9 +17,9 @@ from warmup_tasks.engines.identity_evidence import contradictions, seen_identity
 from warmup_tasks.engines.observation import chat_template_digest
 from warmup_tasks.engines.processes import check_one_process
 from warmup_tasks.errors import GiveUpError, RejectItemError, WarmupError
+from warmup_tasks.fleet_file import FleetFile, ReplicaSpec
 from warmup_tasks.identity import digest
 from warmup_tasks.items import PromptBody, ReplicaState
-from warmup_tasks.settings import FleetFile, ReplicaSpec
 
 logger = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 import ssl
 
 from warmup_tasks.errors import ConfigurationError
-from warmup_tasks.settings import ReplicaSpec
+from warmup_tasks.fleet_file import ReplicaSpec
 
 
 def tls_context(replica: ReplicaSpec) -> ssl.SSLContext | bool:

@@ -30,8 +30,8 @@ from warmup_tasks.engines.metrics import parse_metrics
 from warmup_tasks.engines.tls import tls_context
 from warmup_tasks.engines.usage import whole_number
 from warmup_tasks.errors import ConfigurationError, GiveUpError, RejectItemError, RetryLaterError
+from warmup_tasks.fleet_file import ReplicaSpec
 from warmup_tasks.items import PromptBody, Reason
-from warmup_tasks.settings import ReplicaSpec
 
 _LIMITS = httpx.Limits(max_connections=64, max_keepalive_connections=64, keepalive_expiry=30.0)
 _JSON = {"content-type": "application/json"}

@@ -5,10 +5,11 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.local import processes
 from warmup_tasks.serving.connection import connect
 from warmup_tasks.serving.epochs import EpochStore
-from warmup_tasks.settings import FleetFile, Site
+from warmup_tasks.settings import Site
 
 AGENT_DEADLINE_S = 60.0
 

@@ -17,10 +17,11 @@ import yaml
 from warmup_tasks.demand.embedder import default_embedder_identity
 from warmup_tasks.engines.double.process import DoubleProcess, start_double
 from warmup_tasks.errors import ConfigurationError, GiveUpError
+from warmup_tasks.fleet_file import AdapterSpec, FleetFile, ModelSpec, ReplicaSpec
 from warmup_tasks.identity import digest
 from warmup_tasks.local.traffic import Traffic
 from warmup_tasks.local.vllm_cpu import make_model, start_vllm
-from warmup_tasks.settings import AdapterSpec, FleetFile, HardwareProfile, ModelSpec, ReplicaSpec
+from warmup_tasks.settings import HardwareProfile
 
 DEFAULT_MODEL = "demo-chat"
 MAX_ADAPTERS = 2

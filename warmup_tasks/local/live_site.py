@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from warmup_tasks import nightly
 from warmup_tasks.engines.double.process import DoubleProcess
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.lake import Lake
 from warmup_tasks.local import fleet
 from warmup_tasks.local.agent_process import start_agent
@@ -23,7 +24,7 @@ from warmup_tasks.local.processes import Process, Service, free_port
 from warmup_tasks.local.redis_server import RedisServer
 from warmup_tasks.local.traffic import traffic_of
 from warmup_tasks.resources import dags_path, include_path
-from warmup_tasks.settings import FleetFile, RunRequest, Site
+from warmup_tasks.settings import RunRequest, Site
 from warmup_tasks.sources.sample_log import write_sample_log
 
 NIGHT = time(2, tzinfo=UTC)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 
 from warmup_tasks.errors import GiveUpError
+from warmup_tasks.fleet_file import TenantSpec
 from warmup_tasks.identity import SaltMode
 from warmup_tasks.lake import Lake
 from warmup_tasks.resources import sql
-from warmup_tasks.settings import TenantSpec
 
 LONG_LOG = timedelta(hours=36)
 NIGHT = time(2, tzinfo=UTC)

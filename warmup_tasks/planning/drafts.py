@@ -7,11 +7,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.identity import digest
 from warmup_tasks.items import KINDS, Arm, ItemKind, Payload, PlanRow, ReplicaState, item_id
 from warmup_tasks.planning.holdout import arm_of, assignment_probability
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import FleetFile, HardwareProfile
+from warmup_tasks.settings import HardwareProfile
 
 STORE_SHARDS = 2
 """Shards a profile and wave for what lands in the serving store: fixed, so that the number of tasks is."""

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from warmup_tasks.errors import ConfigurationError
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.items import ItemKind, Payload, PlanRow, Reason, ReplicaState
 from warmup_tasks.lake.columns import rows_of, uncollected
 from warmup_tasks.lake.schemas import to_table
@@ -18,7 +19,7 @@ from warmup_tasks.planning.graph import DependencyGraph, Key
 from warmup_tasks.planning.prefixes import PrefixPlanner
 from warmup_tasks.planning.stores import StorePlanner
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import FleetFile, HardwareProfile
+from warmup_tasks.settings import HardwareProfile
 
 Row = dict[str, Any]
 

@@ -16,6 +16,7 @@ from warmup_tasks.engines.attempts import generate, scrape
 from warmup_tasks.engines.base import Engine, GenerationRequest
 from warmup_tasks.engines.canary import unused_label
 from warmup_tasks.errors import ConfigurationError, RejectItemError, RetryLaterError
+from warmup_tasks.fleet_file import FleetFile, ReplicaSpec
 from warmup_tasks.identity import digest
 from warmup_tasks.items import PromptBody, Reason, ReplayRow
 from warmup_tasks.lake.schemas import to_table
@@ -23,7 +24,6 @@ from warmup_tasks.lake.store import Lake
 from warmup_tasks.resources import sql
 from warmup_tasks.runs import Run
 from warmup_tasks.serving.replica_turns import ReplicaTurns
-from warmup_tasks.settings import FleetFile, ReplicaSpec
 
 ARMS = ("cold", "warm")
 OpenEngine = Callable[[ReplicaSpec], Engine]

@@ -6,8 +6,8 @@ Behind a balancing address a request meets any of them, so an item that is ready
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.items import Evidence
-from warmup_tasks.settings import FleetFile
 
 
 def items_by_coverage(evidence: Iterable[Evidence], fleet: FleetFile) -> dict[str, dict[str, int]]:

@@ -17,10 +17,10 @@ from warmup_tasks.engines.identity_evidence import (
     table_of,
 )
 from warmup_tasks.engines.observation import chat_template_digest
+from warmup_tasks.fleet_file import AdapterSpec, FleetFile, ReplicaSpec
 from warmup_tasks.items import Fingerprint
 from warmup_tasks.lake.fingerprints import adapter_subject, model_subject, read_fingerprints, remember
 from warmup_tasks.lake.store import Lake
-from warmup_tasks.settings import AdapterSpec, FleetFile, ReplicaSpec
 from warmup_tasks.validation.answers import compare
 from warmup_tasks.validation.meter import Meter
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import redis as redis_client
 
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.items import Evidence, EvidenceKind, GainBasis, Outcome, PlanRow, Reason, Residency
 from warmup_tasks.lake.records import key_of, read_part
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
 from warmup_tasks.serving.epochs import EpochStore
-from warmup_tasks.settings import FleetFile
 from warmup_tasks.validation.night import Night
 from warmup_tasks.validation.sample import stratum_of
 from warmup_tasks.validation.strata import StratumResult, judge_strata

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
+from warmup_tasks.fleet_file import FleetFile, ReplicaSpec
 from warmup_tasks.identity import NO_TENANT, derived_salt
 from warmup_tasks.items import Arm, ItemKind, PlanRow, Reason, Receipt, TwinResult
 from warmup_tasks.lake.records import Key, Plan, key_of, read_all, read_part, read_plan
@@ -10,7 +11,6 @@ from warmup_tasks.lake.selection import Where
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
 from warmup_tasks.serving.marks import MarkAddress
-from warmup_tasks.settings import FleetFile, ReplicaSpec
 from warmup_tasks.validation.sample import draw
 
 

@@ -13,6 +13,7 @@ import redis as redis_client
 
 from warmup_tasks.engines.base import Engine
 from warmup_tasks.errors import RetryLaterError
+from warmup_tasks.fleet_file import FleetFile, ReplicaSpec
 from warmup_tasks.items import Arm, Evidence, GainBasis, ItemKind, Outcome, PlanRow, Reason
 from warmup_tasks.lake.columns import uncollected
 from warmup_tasks.lake.records import Key, key_of
@@ -21,7 +22,6 @@ from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
 from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.serving.replica_turns import ReplicaTurns
-from warmup_tasks.settings import FleetFile, ReplicaSpec
 from warmup_tasks.validation.intervals import gain_of
 from warmup_tasks.validation.looks import Finding, ReplicaFindings
 from warmup_tasks.validation.night import Night, is_held_out, is_prefix

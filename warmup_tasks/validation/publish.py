@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import redis as redis_client
 
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.identity import EmbedderIdentity, ServingIdentity
 from warmup_tasks.items import (
     Evidence,
@@ -30,7 +31,6 @@ from warmup_tasks.serving.coverage import coverage
 from warmup_tasks.serving.identities import IdentityBook
 from warmup_tasks.serving.marks import MarkAddress, MarkStore
 from warmup_tasks.serving.tombstones import TombstoneStore
-from warmup_tasks.settings import FleetFile
 from warmup_tasks.validation.coverage import items_by_coverage
 from warmup_tasks.validation.judgement import Judgement, judge
 from warmup_tasks.validation.lives import mark_end

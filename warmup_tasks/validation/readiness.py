@@ -7,11 +7,11 @@ from typing import Any
 
 import redis as redis_client
 
+from warmup_tasks.fleet_file import ReplicaSpec
 from warmup_tasks.items import ItemKind, Mark, PlanRow
 from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.serving.marks import MarkStore
 from warmup_tasks.serving.readiness import ReadinessRecord, ReadinessStore
-from warmup_tasks.settings import ReplicaSpec
 from warmup_tasks.validation.night import Night, address_of
 
 

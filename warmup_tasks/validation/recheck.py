@@ -15,6 +15,7 @@ import redis as redis_client
 
 from warmup_tasks.engines.base import Engine
 from warmup_tasks.errors import ContractError
+from warmup_tasks.fleet_file import FleetFile, ReplicaSpec
 from warmup_tasks.items import ItemKind, Mark, PlanRow, Reason, Residency
 from warmup_tasks.lake.records import key_of, read_plan
 from warmup_tasks.lake.store import Lake
@@ -25,7 +26,7 @@ from warmup_tasks.serving.marks import MarkAddress, MarkStore
 from warmup_tasks.serving.namespaces import Reach
 from warmup_tasks.serving.readiness import ReadinessRecord, ReadinessStore
 from warmup_tasks.serving.replica_turns import ReplicaTurns
-from warmup_tasks.settings import FleetFile, ReplicaSpec, RunPolicy, RunRequest
+from warmup_tasks.settings import RunPolicy, RunRequest
 from warmup_tasks.validation.looks import Finding, ReplicaFindings
 from warmup_tasks.validation.night import Night, is_prefix
 from warmup_tasks.validation.replica_probes import ReplicaProbe

@@ -12,11 +12,11 @@ from warmup_tasks.engines.attempts import attempt, scrape
 from warmup_tasks.engines.base import AdapterListing, Engine, GenerationRequest
 from warmup_tasks.engines.canary import Answer, unused_label
 from warmup_tasks.errors import RejectItemError, RetryLaterError
+from warmup_tasks.fleet_file import ReplicaSpec
 from warmup_tasks.identity import digest
 from warmup_tasks.items import EvidenceKind, ItemKind, PlanRow, PromptBody, Reason, Residency
 from warmup_tasks.lake.records import Key, key_of
 from warmup_tasks.serving.epochs import EpochStore
-from warmup_tasks.settings import ReplicaSpec
 from warmup_tasks.validation.answers import answer_of, compare
 from warmup_tasks.validation.chains import FirstLooks
 from warmup_tasks.validation.evictions import Displacement, half_turnover_s, others_tokens

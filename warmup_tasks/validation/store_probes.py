@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import redis as redis_client
 
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.identity import embedding_key, qa_key, response_key
 from warmup_tasks.items import EvidenceKind, ItemKind, Payload, PlanRow, Residency
 from warmup_tasks.lake.records import Key, Plan, key_of
 from warmup_tasks.serving.records import chunks
 from warmup_tasks.serving.store import ValueStore
 from warmup_tasks.serving.values import EmbeddingValue, StoredValue
-from warmup_tasks.settings import FleetFile
 from warmup_tasks.validation.looks import Finding
 
 

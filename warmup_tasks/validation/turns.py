@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from warmup_tasks.settings import ReplicaSpec
+from warmup_tasks.fleet_file import ReplicaSpec
 
 ResultT = TypeVar("ResultT")
 

@@ -16,6 +16,7 @@ from warmup_tasks.engines.attempts import scrape
 from warmup_tasks.engines.base import Engine, GenerationRequest
 from warmup_tasks.engines.canary import Answer, unused_label
 from warmup_tasks.errors import RejectItemError, RetryLaterError
+from warmup_tasks.fleet_file import FleetFile, ReplicaSpec
 from warmup_tasks.identity import digest
 from warmup_tasks.items import ItemKind, PlanRow, PromptBody, Reason, TwinResult
 from warmup_tasks.lake.schemas import to_table
@@ -24,7 +25,6 @@ from warmup_tasks.runs import Run
 from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.serving.readiness import ReadinessStore
 from warmup_tasks.serving.replica_turns import ReplicaTurns
-from warmup_tasks.settings import FleetFile, ReplicaSpec
 from warmup_tasks.validation.answers import top_to_json
 from warmup_tasks.validation.identity_check import check_identity
 from warmup_tasks.validation.meter import Meter

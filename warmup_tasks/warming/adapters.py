@@ -11,6 +11,7 @@ from warmup_tasks.engines.attempts import attempt, scrape
 from warmup_tasks.engines.base import Engine
 from warmup_tasks.engines.canary import Answer, fingerprint, touch, unused_label
 from warmup_tasks.errors import RejectItemError, RetryLaterError
+from warmup_tasks.fleet_file import AdapterSpec
 from warmup_tasks.identity import digest
 from warmup_tasks.items import Fingerprint, Outcome, PlanRow, Reason
 from warmup_tasks.lake.fingerprints import adapter_subject, read_fingerprints, remember
@@ -18,7 +19,6 @@ from warmup_tasks.lake.records import Key
 from warmup_tasks.serving.epochs import MAX_TTL_S, EpochStore
 from warmup_tasks.serving.store import ValueStore
 from warmup_tasks.serving.values import AdapterValue
-from warmup_tasks.settings import AdapterSpec
 from warmup_tasks.warming.weights import weights_digest
 from warmup_tasks.warming.work import Attempt, Work
 

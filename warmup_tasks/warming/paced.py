@@ -20,11 +20,12 @@ from warmup_tasks.engines.base import (
     GenerationRequest,
     KvEvent,
 )
+from warmup_tasks.fleet_file import ReplicaSpec
 from warmup_tasks.items import PromptBody, ReplicaState
 from warmup_tasks.lake.schemas import from_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import ReplicaSpec, RunPolicy
+from warmup_tasks.settings import RunPolicy
 from warmup_tasks.warming.pacer import WINDOW_S, Pacer
 
 log = logging.getLogger(__name__)

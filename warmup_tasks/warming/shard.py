@@ -13,13 +13,13 @@ from typing import Any
 
 import redis as redis_client
 
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.items import KINDS, Arm, PlanRow, Reason, Receipt
 from warmup_tasks.lake.records import Key, key_of, read_plan
 from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
 from warmup_tasks.serving.readiness import ReadinessStore
-from warmup_tasks.settings import FleetFile
 from warmup_tasks.warming.before import Before
 from warmup_tasks.warming.registry import WARMERS
 from warmup_tasks.warming.work import Attempt, OpenEngine, Work

@@ -15,13 +15,13 @@ import redis
 
 from warmup_tasks.engines.base import Engine
 from warmup_tasks.errors import WarmupError
+from warmup_tasks.fleet_file import FleetFile, ReplicaSpec
 from warmup_tasks.items import Outcome, PlanRow, Reason, Receipt
 from warmup_tasks.lake.records import Key, Plan
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
 from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.serving.replica_turns import ReplicaTurns
-from warmup_tasks.settings import FleetFile, ReplicaSpec
 
 OpenEngine = Callable[[ReplicaSpec], Engine]
 ResultT = TypeVar("ResultT")

@@ -5,10 +5,10 @@ import pytest
 
 from warmup_tasks.agent.http import build_app
 from warmup_tasks.agent.metrics import AgentMetrics
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.serving.connection import connect
 from warmup_tasks.serving.epochs import EpochRecord, EpochStore
 from warmup_tasks.serving.readiness import ReadinessRecord, ReadinessStore
-from warmup_tasks.settings import FleetFile
 
 FLEET = FleetFile.model_validate(
     {

@@ -14,9 +14,9 @@ from warmup_tasks.agent.watch import ReplicaWatch
 from warmup_tasks.engines.base import Engine, GenerationRequest
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.engines.double.process import start_double
+from warmup_tasks.fleet_file import ReplicaSpec
 from warmup_tasks.items import PromptBody
 from warmup_tasks.serving.epochs import EpochStore
-from warmup_tasks.settings import ReplicaSpec
 
 MODEL = "double-base"
 QUIET = {"time_scale": 0.0, "developer_mode": True}

@@ -11,13 +11,14 @@ import redis
 from warmup_tasks.agent.http import build_app
 from warmup_tasks.agent.metrics import AgentMetrics
 from warmup_tasks.demand.embedder import default_embedder_identity
+from warmup_tasks.fleet_file import FleetFile, ModelSpec, ReplicaSpec
 from warmup_tasks.lake import Lake
 from warmup_tasks.reporting.summary import summarise
 from warmup_tasks.reporting.told import run_figures
 from warmup_tasks.runs import Run
 from warmup_tasks.serving.readiness import ReadinessRecord, ReadinessStore
 from warmup_tasks.serving.run_figures import RunFigures, RunFiguresStore
-from warmup_tasks.settings import FleetFile, ModelSpec, ReplicaSpec, RunRequest
+from warmup_tasks.settings import RunRequest
 
 AS_OF = datetime(2026, 11, 27, 2, tzinfo=UTC)
 NOW = datetime(2026, 11, 27, 3, tzinfo=UTC)

@@ -9,10 +9,11 @@ from warmup_tasks.agent.watch import ReplicaWatch
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.engines.double.process import start_double
 from warmup_tasks.errors import ConfigurationError
+from warmup_tasks.fleet_file import ReplicaSpec
 from warmup_tasks.local.redis_server import RedisServer
 from warmup_tasks.serving.connection import connect
 from warmup_tasks.serving.epochs import EpochStore
-from warmup_tasks.settings import ReplicaSpec, validate
+from warmup_tasks.settings import validate
 
 
 @pytest.fixture

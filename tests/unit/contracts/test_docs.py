@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.benchmarks.harness import BenchResult
-from warmup_tasks import fleet_sources, identity, items, releases, settings
+from warmup_tasks import fleet_file, fleet_sources, identity, items, releases, settings
 from warmup_tasks.demand import tables as demand_tables
 from warmup_tasks.demand.tokens import TOKENS
 from warmup_tasks.lake import schemas
@@ -55,16 +55,16 @@ TABLES: dict[str, pa.Schema] = {
 }
 FILES: dict[str, type[BaseModel]] = {
     "profiles file: profile": settings.HardwareProfile,
-    "fleet file": settings.FleetFile,
-    "fleet file: model": settings.ModelSpec,
-    "fleet file: replica": settings.ReplicaSpec,
+    "fleet file": fleet_file.FleetFile,
+    "fleet file: model": fleet_file.ModelSpec,
+    "fleet file: replica": fleet_file.ReplicaSpec,
     "fleet file: TLS": fleet_sources.TlsSpec,
     "fleet file: discovery by DNS": fleet_sources.DnsSource,
     "fleet file: discovery by Kubernetes": fleet_sources.KubernetesSource,
-    "fleet file: adapter": settings.AdapterSpec,
-    "fleet file: tenant": settings.TenantSpec,
+    "fleet file: adapter": fleet_file.AdapterSpec,
+    "fleet file: tenant": fleet_file.TenantSpec,
     "fleet file: embedder": identity.EmbedderIdentity,
-    "fleet file: embedder endpoint": settings.EmbedderEndpoint,
+    "fleet file: embedder endpoint": fleet_file.EmbedderEndpoint,
     "live event": LiveEvent,
     "run request": settings.RunRequest,
     "release: change": releases.Change,

@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from warmup_tasks.errors import ConfigurationError
+from warmup_tasks.fleet_file import FleetFile, load_fleet
 from warmup_tasks.identity import SaltMode, check_salt
-from warmup_tasks.settings import FleetFile, ProfilesFile, RunRequest, Site, load_fleet, load_profiles, validate
+from warmup_tasks.settings import ProfilesFile, RunRequest, Site, load_profiles, validate
 
 FLEET = {
     "models": [{"name": "m", "weights_revision": "r1"}],

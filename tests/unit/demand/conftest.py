@@ -9,12 +9,13 @@ import pytest
 
 from warmup_tasks.demand.embedder import default_embedder_identity
 from warmup_tasks.errors import RejectItemError
+from warmup_tasks.fleet_file import AdapterSpec, FleetFile, ModelSpec, ReplicaSpec, TenantSpec
 from warmup_tasks.identity import prompt_digest
 from warmup_tasks.items import PromptBody, ReplicaState
 from warmup_tasks.lake.schemas import REQUESTS
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import AdapterSpec, FleetFile, ModelSpec, ReplicaSpec, RunPolicy, RunRequest, TenantSpec
+from warmup_tasks.settings import RunPolicy, RunRequest
 
 AS_OF = datetime(2026, 11, 27, 2, tzinfo=UTC)
 

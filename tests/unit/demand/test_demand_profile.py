@@ -7,13 +7,13 @@ import pytest
 
 from warmup_tasks.demand import profile
 from warmup_tasks.errors import ConfigurationError
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.identity import derived_salt
 from warmup_tasks.items import Feedback, PromptBody, Reason, ReplicaState
 from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.parameters import GoldenParameters
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import FleetFile
 
 Ask = Callable[..., dict[str, Any]]
 Publish = Callable[[list[dict[str, Any]]], None]

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 
 from warmup_tasks.demand.window import read_feedback, read_window
+from warmup_tasks.fleet_file import FleetFile, ModelSpec
 from warmup_tasks.items import Feedback
 from warmup_tasks.lake.schemas import to_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.resources import sql
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import FleetFile, ModelSpec, RunPolicy, RunRequest
+from warmup_tasks.settings import RunPolicy, RunRequest
 
 Ask = Callable[..., dict[str, Any]]
 Publish = Callable[[list[dict[str, Any]]], None]

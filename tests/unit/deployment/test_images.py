@@ -14,8 +14,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from warmup_tasks.engines.double.config import parse_config
+from warmup_tasks.fleet_file import FleetFile, load_fleet
 from warmup_tasks.local.vllm_cpu import MAX_LORA_RANK
-from warmup_tasks.settings import FleetFile, Site, load_fleet, load_profiles
+from warmup_tasks.settings import Site, load_profiles
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCKER = ROOT / "docker"

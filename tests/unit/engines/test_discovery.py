@@ -19,10 +19,11 @@ from warmup_tasks.demand.embedder import default_embedder_identity
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.engines.discovery import addresses_of, by_dns, by_kubernetes, discover
 from warmup_tasks.errors import ConfigurationError, RetryLaterError
+from warmup_tasks.fleet_file import FleetFile, ModelSpec, ReplicaSpec
 from warmup_tasks.fleets import fleet_of, present_fleet, record_fleet
 from warmup_tasks.local.fleet import write_fleet
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import FleetFile, ModelSpec, ReplicaSpec, RunRequest, Site
+from warmup_tasks.settings import RunRequest, Site
 
 ALIKE: dict[str, Any] = {"prefix": "a100", "profile": "large", "model": "m"}
 DNS = {"kind": "dns", "host": "vllm.ml.svc", **ALIKE}

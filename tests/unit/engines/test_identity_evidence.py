@@ -20,8 +20,8 @@ from warmup_tasks.engines.identity_evidence import (
 from warmup_tasks.engines.processes import check_one_process
 from warmup_tasks.engines.survey import survey
 from warmup_tasks.errors import GiveUpError
+from warmup_tasks.fleet_file import AdapterSpec, FleetFile, ModelSpec, ReplicaSpec
 from warmup_tasks.serving.epochs import EpochStore
-from warmup_tasks.settings import AdapterSpec, FleetFile, ModelSpec, ReplicaSpec
 
 SPEC = AdapterSpec(name="sql", version="3", path="/adapters/sql-3", base_model="m")
 

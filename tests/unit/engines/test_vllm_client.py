@@ -12,8 +12,8 @@ from warmup_tasks.engines.double.process import DoubleProcess, start_double
 from warmup_tasks.engines.survey import survey
 from warmup_tasks.engines.tokens import tokenize_many
 from warmup_tasks.errors import MissingMetricError, RejectItemError, RetryLaterError
+from warmup_tasks.fleet_file import FleetFile, ReplicaSpec
 from warmup_tasks.items import PromptBody, Reason
-from warmup_tasks.settings import FleetFile, ReplicaSpec
 
 MODEL = "base-model"
 SECRET = "the-secret-of-a-tenant"

@@ -9,6 +9,7 @@ import pytest
 
 from warmup_tasks.demand import tables
 from warmup_tasks.demand.embedder import default_embedder_identity
+from warmup_tasks.fleet_file import AdapterSpec, FleetFile, ModelSpec, ReplicaSpec
 from warmup_tasks.identity import digest
 from warmup_tasks.items import PlanRow, ReplicaState
 from warmup_tasks.lake.schemas import from_table
@@ -16,15 +17,7 @@ from warmup_tasks.lake.store import Lake
 from warmup_tasks.parameters import GoldenParameters
 from warmup_tasks.planning import make_plan
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import (
-    AdapterSpec,
-    FleetFile,
-    HardwareProfile,
-    ModelSpec,
-    ReplicaSpec,
-    RunPolicy,
-    RunRequest,
-)
+from warmup_tasks.settings import HardwareProfile, RunPolicy, RunRequest
 
 AS_OF = datetime(2026, 11, 27, 2, tzinfo=UTC)
 BLOCK = 16

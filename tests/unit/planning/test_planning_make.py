@@ -9,13 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from warmup_tasks.errors import ConfigurationError, ContractError
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.items import Arm, ItemKind, PlanRow, Reason, ReplicaState
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.parameters import GoldenParameters
 from warmup_tasks.planning import DependencyGraph, make_plan
 from warmup_tasks.planning.cost import capacity_blocks
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import FleetFile, HardwareProfile
+from warmup_tasks.settings import HardwareProfile
 
 Plan = Callable[..., tuple[list[PlanRow], dict[str, Any]]]
 KV = ItemKind.KV_PREFIX

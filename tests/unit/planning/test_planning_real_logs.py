@@ -9,12 +9,13 @@ import pytest
 
 from warmup_tasks.demand import profile
 from warmup_tasks.errors import RejectItemError
+from warmup_tasks.fleet_file import FleetFile
 from warmup_tasks.items import PlanRow, PromptBody, Reason, ReplicaState
 from warmup_tasks.lake.schemas import from_table
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.planning import make_plan
 from warmup_tasks.runs import Run
-from warmup_tasks.settings import FleetFile, HardwareProfile, RunPolicy, RunRequest
+from warmup_tasks.settings import HardwareProfile, RunPolicy, RunRequest
 from warmup_tasks.sources.extract import extract
 
 

@@ -14,12 +14,12 @@ from tests.support.small_night import AS_OF, BLOCK, MODEL, PROFILE, SmallNight, 
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.engines.double.process import DoubleProcess, start_double
 from warmup_tasks.errors import ConfigurationError, RetryLaterError
+from warmup_tasks.fleet_file import AdapterSpec, TenantSpec
 from warmup_tasks.identity import SaltMode
 from warmup_tasks.items import PromptBody, Reason, ReplayRow
 from warmup_tasks.lake.schemas import REQUESTS, from_table
 from warmup_tasks.replay.measured import replay
 from warmup_tasks.serving.replica_turns import ReplicaTurns
-from warmup_tasks.settings import AdapterSpec, TenantSpec
 
 SYSTEM = "You are the support desk of a harbour. " * 20
 

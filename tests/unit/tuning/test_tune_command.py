@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from tests.support.service_log import rows_of, service_requests, states
 from warmup_tasks.cli import app
 from warmup_tasks.demand.embedder import default_embedder_identity
+from warmup_tasks.fleet_file import FleetFile, ModelSpec, ReplicaSpec
 from warmup_tasks.items import ReplicaState
 from warmup_tasks.lake.schemas import REQUESTS, to_table
 from warmup_tasks.lake.store import Lake
-from warmup_tasks.settings import FleetFile, ModelSpec, ReplicaSpec
 
 CALL = CliRunner()
 LINE = ["--base-ms", "20", "--ms-per-token", "0.02"]

@@ -9,12 +9,13 @@ import pytest
 from tests.support.service_log import BLOCK, rows_of, service_requests, states
 from warmup_tasks.demand.embedder import default_embedder_identity
 from warmup_tasks.errors import ConfigurationError
+from warmup_tasks.fleet_file import AdapterSpec, FleetFile, ModelSpec, ReplicaSpec
 from warmup_tasks.lake.schemas import REQUESTS
 from warmup_tasks.lake.store import Lake
 from warmup_tasks.parameters import GoldenParameters
 from warmup_tasks.resources import sql
 from warmup_tasks.runs import Origins, Run
-from warmup_tasks.settings import AdapterSpec, FleetFile, ModelSpec, ReplicaSpec, RunPolicy, RunRequest
+from warmup_tasks.settings import RunPolicy, RunRequest
 from warmup_tasks.tuning import published
 from warmup_tasks.tuning.nightly import Budget, Verdict, _alone, tune
 from warmup_tasks.tuning.published import effective_parameters, tuned_values

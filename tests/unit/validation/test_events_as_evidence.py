@@ -9,8 +9,8 @@ import redis
 from tests.support.small_night import BLOCK, MODEL, PROFILE, SmallNight, key, write_adapter
 from warmup_tasks.engines.cache_picture import CachePicture
 from warmup_tasks.engines.double.process import DoubleProcess, start_double
+from warmup_tasks.fleet_file import AdapterSpec, ReplicaSpec
 from warmup_tasks.items import EvidenceKind, PlanRow, Reason, Residency
-from warmup_tasks.settings import AdapterSpec, ReplicaSpec
 from warmup_tasks.validation import witness
 from warmup_tasks.validation.replica_probes import ReplicaProbe
 

@@ -10,12 +10,13 @@ import yaml
 from tests.support.small_night import MODEL, PROFILE, SmallNight, key, write_adapter
 from warmup_tasks import upkeep
 from warmup_tasks.engines.double.process import start_double
+from warmup_tasks.fleet_file import AdapterSpec
 from warmup_tasks.items import ItemKind, Reason
 from warmup_tasks.serving.invalidate import Invalidator
 from warmup_tasks.serving.marks import MarkStore
 from warmup_tasks.serving.namespaces import Reach
 from warmup_tasks.serving.reader import Hit, Miss, ReaderClient
-from warmup_tasks.settings import AdapterSpec, Site
+from warmup_tasks.settings import Site
 
 SETTINGS = {"num_gpu_blocks": 600, "time_scale": 1.0, "developer_mode": True}
 

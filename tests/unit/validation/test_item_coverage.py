@@ -8,8 +8,8 @@ import redis
 
 from tests.support.small_night import MODEL, SmallNight, write_adapter
 from warmup_tasks.engines.double.process import DoubleProcess, start_double
+from warmup_tasks.fleet_file import AdapterSpec
 from warmup_tasks.items import ItemKind, Reason
-from warmup_tasks.settings import AdapterSpec
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,13 @@ import redis
 
 from tests.support.small_night import MODEL, SmallNight, now, write_adapter
 from warmup_tasks.engines.double.process import start_double
+from warmup_tasks.fleet_file import AdapterSpec
 from warmup_tasks.items import Reason
 from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.serving.marks import MarkStore
 from warmup_tasks.serving.namespaces import Reach
 from warmup_tasks.serving.readiness import ReadinessStore, is_ready
-from warmup_tasks.settings import AdapterSpec, RunPolicy
+from warmup_tasks.settings import RunPolicy
 from warmup_tasks.validation.recheck import NO_PLAN, recheck
 
 LATER = timedelta(hours=2)

@@ -7,8 +7,8 @@ import pytest
 import redis
 
 from tests.support.small_night import MODEL, SmallNight, key
+from warmup_tasks.fleet_file import AdapterSpec
 from warmup_tasks.items import PlanRow
-from warmup_tasks.settings import AdapterSpec
 from warmup_tasks.validation.sample import draw, length_band, stratum_of
 
 

@@ -14,11 +14,11 @@ from tests.support.small_night import AS_OF, MODEL, SmallNight, key, now, write_
 from warmup_tasks.engines.base import GenerationRequest
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.engines.double.process import DoubleProcess, start_double
+from warmup_tasks.fleet_file import AdapterSpec
 from warmup_tasks.items import EvidenceKind, GainBasis, PromptBody, Reason, Residency
 from warmup_tasks.serving.epochs import EpochStore
 from warmup_tasks.serving.marks import MarkAddress, MarkStore
 from warmup_tasks.serving.readiness import is_ready
-from warmup_tasks.settings import AdapterSpec
 from warmup_tasks.validation.probes import run_probes
 
 Start = Callable[..., DoubleProcess]

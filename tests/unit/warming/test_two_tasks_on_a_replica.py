@@ -13,8 +13,8 @@ import redis
 from tests.support.small_night import MODEL, SmallNight, key, now, write_adapter
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.engines.double.process import DoubleProcess, start_double
+from warmup_tasks.fleet_file import AdapterSpec
 from warmup_tasks.items import ItemKind, Outcome, PlanRow
-from warmup_tasks.settings import AdapterSpec
 from warmup_tasks.warming.shard import warm_shard
 
 BASE, TUNED = "large.w2.00", "large.w2.01"

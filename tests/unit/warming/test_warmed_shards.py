@@ -11,13 +11,13 @@ import redis
 from tests.support.small_night import MODEL, SmallNight, key, now, write_adapter
 from warmup_tasks.engines.double.process import DoubleProcess, start_double
 from warmup_tasks.errors import ConfigurationError, RetryLaterError
+from warmup_tasks.fleet_file import AdapterSpec
 from warmup_tasks.identity import EmbedderIdentity, embedding_key, qa_key, response_key
 from warmup_tasks.items import ItemKind, Outcome, PlanRow, Reason, Residency
 from warmup_tasks.serving.marks import MarkAddress, MarkStore
 from warmup_tasks.serving.reader import Hit, Miss, ReaderClient
 from warmup_tasks.serving.store import ValueStore
 from warmup_tasks.serving.values import EmbeddingValue, QaValue, ResponseValue
-from warmup_tasks.settings import AdapterSpec
 from warmup_tasks.warming.work import Attempt, in_order
 
 
