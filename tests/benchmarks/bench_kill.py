@@ -3,11 +3,9 @@
 A run is one night on Celery with one kill in each of its stages, at a random moment. A victim is a worker, the
 scheduler, the serving store, the broker, the agent, a replica, the disk of the lake (full for a while) or the network
 to a replica (silent for a while). Recovery is what a supervisor does, start again, and, where the ready set is not
-whole by then, what an operator does: clear the run. Rounds add up under ``kill.rounds.jsonl`` in the output folder, so
-50 kills may be gathered in slices; ``WARMUP_KILL_RUNS`` says how many runs a call adds. Who was struck least is next.
+whole by then, what an operator does: clear the run. Who was struck least is next. ``WARMUP_KILL_RUNS`` sets the runs.
 """
 
-import json
 import os
 import random
 from collections import Counter
@@ -20,27 +18,23 @@ from tests.support.full_disk import small_disk
 from warmup_tasks.local.live_site import LiveSite
 
 NEEDS = "airflow"
-RUNS = 10
+RUNS, SEED = 10, 0
 STAGES = tuple(runs.STAGES)
 
 
 def run(out: Path, scale: float = 1.0) -> BenchResult:
-    """Add some runs to those that were made before, and sum all of them up."""
-    kept = out / "kill.rounds.jsonl"
-    known = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    """Make some runs, the undisturbed one first, and sum them up."""
+    known = list[dict[str, Any]]()
     count = int(os.environ.get("WARMUP_KILL_RUNS") or max(1, round(RUNS * scale)))
     folder = out / "kill-site"
-    moments = random.Random(len(known))
+    moments = random.Random(SEED)
     with small_disk(folder / "lake") as disk, runs.fleet(folder) as site:
         names = [name for name in runs.Victims.NAMES if disk or name != "disk"]
         site.dag_ids()
         site.api.set_paused(runs.DAG, is_paused=False)
         undisturbed = _undisturbed(site)
         for _ in range(count):
-            found = _struck(site, undisturbed, names, known, moments)
-            known += found
-            with kept.open("a") as lines:
-                lines.writelines(json.dumps(row) + "\n" for row in found)
+            known += _struck(site, undisturbed, names, known, moments)
     return result("kill", _headline(known), [{"contender": row["victim"], **row} for row in known])
 
 
