@@ -52,6 +52,14 @@ class ReplicaSpec(Strict):
     kv_events_replay_endpoint: str | None = None
     api_key_env: str | None = Field(None, description="Name of the environment variable that holds the API key.")
     tls: TlsSpec | None = Field(None, description="For an https address; empty: as the system trusts.")
+    gpu: str | None = Field(
+        None, min_length=1, description="Name of the GPU that it shares with other replicas; empty: it has its own."
+    )
+
+    @property
+    def turn(self) -> str:
+        """What one task at a time works on: the replica, or the GPU that it shares."""
+        return self.name if self.gpu is None else f"gpu:{self.gpu}"
 
     @field_validator("url")
     @classmethod

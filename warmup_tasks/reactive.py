@@ -193,7 +193,7 @@ def _against_surge(redis: "redis_client.Redis", spec: ReplicaSpec, since: dateti
 
     if moment - since > STALE_AFTER:
         return Outcome.STALE
-    return Outcome.UNDER_WAY if Leases(redis).holder(lease_of(spec.name)) is not None else None
+    return Outcome.UNDER_WAY if Leases(redis).holder(lease_of(spec.turn)) is not None else None
 
 
 def _has_demand(site: Site, model: str, moment: datetime) -> bool:

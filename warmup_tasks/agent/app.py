@@ -81,7 +81,7 @@ async def run(
         epochs, stream, leases = EpochStore(client), EventStream(client), Leases(client)
 
         def is_warming(replica: str) -> bool:
-            return leases.holder(lease_of(replica)) is not None
+            return leases.holder(lease_of(fleet.replica(replica).turn)) is not None
 
         label, thresholds = secrets.token_hex(8), Thresholds(lake_uri, settings)
         watches: list[ReplicaWatch | CacheWatch | Thresholds | MemberWatch] = [thresholds]

@@ -69,7 +69,7 @@ async def replay(
     dealt = _deal(logged, replicas, run, fleet)
 
     async def one(replica: ReplicaSpec) -> list[ReplayRow]:
-        async with turns.on(replica.name):
+        async with turns.on(replica.turn):
             return await _on_replica(replica, dealt[replica.name], run, fleet, arm, open_engine)
 
     parts = await asyncio.gather(*(one(replica) for replica in replicas if replica.name in dealt))

@@ -1,4 +1,4 @@
-"""Turns on replicas: of all tasks and runs, one at a time sends work to a replica.
+"""Turns on replicas: of all tasks and runs, one at a time sends work to a replica, or to those that share a GPU.
 
 Two tasks on one replica disturb each other's measurements, evict what the other is about to prove, and may put the base
 model and an adapter into one batch, which leaves wrong blocks in vLLM's CPU build. So whoever generates takes a turn: a
@@ -65,7 +65,8 @@ class ReplicaTurns:
     async def on(self, replica: str) -> AsyncIterator[None]:
         """Hold the turn on a replica for the length of a block; the block is cancelled when the turn is lost.
 
-        A turn inside a turn on the same replica would wait for itself.
+        A turn inside a turn on the same replica would wait for itself. Replicas that share a GPU have one turn
+        (``ReplicaSpec.turn``).
 
         Raises:
             RetryLaterError: others had it all the time, it was lost, or Redis is away.

@@ -72,7 +72,7 @@ async def run_probes(
 
     async def one(replica: ReplicaSpec) -> ReplicaFindings:
         mine = [row for row in rows if row.replica == replica.name and _was_warmed(night, row)]
-        async with turns.on(replica.name):
+        async with turns.on(replica.turn):
             return await ReplicaProbe(night, replica, mine, epochs, now).run(open_engine)
 
     replicas = night.replicas()

@@ -71,7 +71,7 @@ async def recheck(
     turns = ReplicaTurns(redis, "recheck", wait_s=rules.turn_wait_s)
 
     async def one(replica: ReplicaSpec) -> dict[str, Any]:
-        async with turns.on(replica.name):
+        async with turns.on(replica.turn):
             return await _Recheck(lake, fleet, replica, redis, now, rules, max_prefixes).run(open_engine)
 
     return {replica.name: seen for replica, seen in zip(chosen, await in_turn(chosen, one), strict=True)}

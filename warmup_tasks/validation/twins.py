@@ -75,7 +75,7 @@ async def run_twins(
     async def one(replica: ReplicaSpec) -> tuple[list[TwinResult], int]:
         if newer.covers(replica.model, replica.name):
             return [], 0
-        async with turns.on(replica.name):
+        async with turns.on(replica.turn):
             record = epochs.read(replica.name)
             return await _on_replica(night, replica, record.epoch if record else None, open_engine)
 

@@ -34,7 +34,7 @@ async def warm_adapters(work: Work, rows: Sequence[PlanRow]) -> dict[Key, Attemp
     attempts: dict[Key, Attempt] = {}
     for row in rows:
         replica = row.replica or ""
-        async with work.turns.on(replica):
+        async with work.turn_on(replica):
             engine = await work.engine(replica)
             await scrape(engine, deadline_s=work.deadline_s)
             attempts[row.item_id, row.replica] = await _warm(work, engine, row, replica)

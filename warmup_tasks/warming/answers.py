@@ -97,7 +97,7 @@ async def _on_replica(
     attempts: dict[Key, Attempt] = {}
     parts, clock = deque(_parts(rows)), asyncio.get_running_loop().time
     while parts:
-        async with work.turns.on(replica):
+        async with work.turn_on(replica):
             ends = clock() + TURN_S
             while parts:
                 attempts |= await in_order(parts.popleft(), work.run.parameters.concurrency, one)

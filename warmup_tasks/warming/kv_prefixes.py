@@ -26,7 +26,7 @@ async def warm_prefixes(work: Work, rows: Sequence[PlanRow]) -> dict[Key, Attemp
     """
     attempts: dict[Key, Attempt] = {}
     for replica in sorted({row.replica or "" for row in rows}):
-        async with work.turns.on(replica):
+        async with work.turn_on(replica):
             attempts |= await _on_replica(work, replica, [row for row in rows if row.replica == replica])
     return attempts
 

@@ -5,7 +5,7 @@ Here live the types; each kind's own way of being warmed is one file beside this
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -86,6 +86,10 @@ class Work:
         """Return the epoch that the agent publishes now, or None: unknown."""
         record = EpochStore(self.redis).read(replica)
         return record.epoch if record else None
+
+    def turn_on(self, replica: str) -> AbstractAsyncContextManager[None]:
+        """Hold the turn on a replica, or on the GPU that it shares, for the length of a block."""
+        return self.turns.on(self.fleet.replica(replica).turn)
 
     def skipped(self, reason: Reason) -> Attempt:
         """Return the attempt of an item that is not tried."""

@@ -4,7 +4,7 @@ The double is told to do what vLLM's CPU build does: beside an adapter's prompts
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,10 @@ import redis
 from tests.support.small_night import MODEL, SmallNight, key, now, write_adapter
 from warmup_tasks.engines.connect import open_engine
 from warmup_tasks.engines.double.process import DoubleProcess, start_double
+from warmup_tasks.errors import RetryLaterError
 from warmup_tasks.fleet_file import AdapterSpec
 from warmup_tasks.items import ItemKind, Outcome, PlanRow
+from warmup_tasks.serving.replica_turns import ReplicaTurns
 from warmup_tasks.warming.shard import warm_shard
 
 BASE, TUNED = "large.w2.00", "large.w2.01"
@@ -45,6 +47,27 @@ def warm_at_once(night: SmallNight, *shards: str) -> None:
         await asyncio.gather(*work)
 
     asyncio.run(all_of_them())
+
+
+def test_replicas_that_share_a_gpu_have_one_turn(double: DoubleProcess, tmp_path: Path, redis_client: redis.Redis):
+    """Whoever works on one of them keeps every task off the other, in every stage."""
+    night = SmallNight(tmp_path, redis_client, {"a": double}, policy={"turn_wait_s": 0.2})
+    shared = [replica.model_copy(update={"gpu": "card-0"}) for replica in night.fleet.replicas]
+    night.fleet = night.fleet.model_copy(update={"replicas": shared})
+    neighbour = shared[0].model_copy(update={"name": "b"})
+    assert neighbour.turn == shared[0].turn != "a"
+    night.prefix("a", night.tokens(1, 20), order=0)
+    night.publish_plan()
+    night.publish_epochs()
+
+    async def held(stage: Callable[[], object]) -> None:
+        async with ReplicaTurns(redis_client, "the neighbour's", wait_s=5).on(neighbour.turn):
+            with pytest.raises(RetryLaterError, match="others work on"):
+                await asyncio.to_thread(stage)
+
+    for stage in (night.twins, night.warm, night.probe):
+        asyncio.run(held(stage))
+        stage()
 
 
 def planned(night: SmallNight) -> tuple[list[PlanRow], list[PlanRow]]:
