@@ -53,7 +53,7 @@ def fleet() -> FleetFile:
         ("replicas.1.url", "http://one:8000/v1", "replica address 'http://one:8000' stands twice"),
         ("replicas.0.url", "one:8000", "- replicas.0.url: String should match"),
         ("replicas.0.name", "a b", "- replicas.0.name: String should match"),
-        ("replicas.0.gpu", "A100", "- replicas.0.gpu: Extra inputs"),
+        ("replicas.0.card", "A100", "- replicas.0.card: Extra inputs"),
         ("adapters.0.base_model", "x", "adapter sql: base_model 'x' is not under models"),
         ("adapters.0.name", "m", "adapter m: a model has that name too"),
         ("adapters.0.version", "", "- adapters.0.version: String should have at least 1"),
