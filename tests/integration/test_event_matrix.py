@@ -71,6 +71,7 @@ class Stage:
         command = [sys.executable, "-m", "warmup_tasks.agent", *told]
         agent = self.stack.enter_context(start("agent", command, self.folder / "agent.log"))
         agent.wait_until(lambda: _answers(f"http://127.0.0.1:{port}/healthz"), 30)
+        agent.wait_until(lambda: all(EpochStore(self.client).read_many(list(self.items.night.urls))), 60)
 
 
 @pytest.fixture(scope="module")
