@@ -2,8 +2,8 @@
 
 Both send ``SET key value EX ttl`` with values of 1,536 bytes and keys of one length to one real server, emptied before
 each. The store does more on purpose: it reads and checks the file, checks memory, enters its keys into the index that
-invalidation needs, and proves that every value is there. ``--scale 5`` loads a million values. Where redis-benchmark is
-missing and cannot be installed, the limit is the same commands packed before the clock starts, and the rows say so.
+invalidation needs, and proves that every value is there. Where redis-benchmark is missing and cannot be installed, the
+limit is the same commands packed before the clock starts, and the rows say so.
 """
 
 import subprocess
@@ -29,7 +29,7 @@ from warmup_tasks.serving.values import EmbeddingValue
 from warmup_tasks.serving.wire import piped, set_commands
 
 NOW = datetime(2026, 11, 27, 2, tzinfo=UTC)
-VALUES = 200_000
+VALUES = 1_000_000
 VALUE_BYTES = 1536
 TYPED_VALUES = 20_000
 TENANT = "acme"
